@@ -1,0 +1,196 @@
+/* The kernel table: one slot per operation, its contract in the comment.
+ *
+ * src/kernel/scalar/ is the specification. Every other implementation gives the same bits for every input, size and
+ * tail (docs/numerics.md has the orders in words); kcheck proves it. An output depends on its own row and column
+ * alone, so M rows give what M single rows give, and callers may split the outputs over threads as they like.
+ *
+ * All pointers are borrowed. Unless a slot says otherwise, pointers need the alignment of their element only, may
+ * not overlap, and a kernel reads and writes nothing outside the stated elements: operands may end at a protected
+ * page. Kernels never fail. They expect the floating-point environment of sn_fp_enter(). */
+#ifndef SN_KERNEL_H
+#define SN_KERNEL_H
+
+#include "base/base.h"
+#include "base/cpu.h"
+#include "sennit/tensor.h"
+
+/* ---- activations --------------------------------------------------------------------------------------------- */
+
+/* What a matrix product reads. Which form a weight type needs: sn_act_form(). */
+enum sn_act {
+    SN_ACT_F32,     /* plain rows: f32 [n_rows][ld], ld = sn_act_ld(n_in) */
+    SN_ACT_Q8_SUM,  /* 8-bit blocks; the third part of a block is f32 s = d * sum(codes) */
+    SN_ACT_Q8_BIAS, /* 8-bit blocks; the third part of a block is int32 -128 * sum(codes) */
+    SN_ACT_COUNT
+};
+
+/* Quantized activations are tiles of 8 rows; a tile is n_in / 32 blocks of
+ *     int8 code[8][32] | f32 d[8] | third[8]          = 320 bytes, 64-byte aligned.
+ * Rows of a tile that hold no token are never read by a product (n_rows says how many do). */
+enum { SN_TILE_ROWS = 8, SN_BLOCK = 32, SN_TILE_BLOCK_BYTES = 320, SN_PANEL = 16 };
+
+/* Activation matrix of n_rows rows of n_in values, in one form. Does not own its data. */
+struct sn_acts {
+    enum sn_act form;
+    size_t n_rows, n_in;
+    void *data; /* 64-byte aligned, sn_act_bytes(form, n_rows, n_in) bytes */
+};
+
+enum sn_act sn_act_form(sennit_type weight);
+size_t sn_act_bytes(enum sn_act form, size_t n_rows, size_t n_in); /* whole tiles */
+static inline size_t sn_act_ld(size_t n_in) { return (n_in + 15) / 16 * 16; }
+static inline uint8_t *sn_act_tile(const struct sn_acts *x, size_t tile) /* Q8 forms */
+{
+    return (uint8_t *)x->data + tile * (x->n_in / SN_BLOCK) * SN_TILE_BLOCK_BYTES;
+}
+
+/* ---- weights ------------------------------------------------------------------------------------------------- */
+
+/* A weight matrix repacked for the product: y[r][c] = sum over k of x[r][k] * w[c][k].
+ *
+ * Panels of 16 columns (columns = outputs), one vector lane each; missing columns of the last panel are zero weights.
+ * Quantized types: K is cut into chunks of SN_CHUNK_BLOCKS blocks (the last may be shorter); the layout is
+ * [chunk][panel][block of the chunk], accumulators are carried between chunks, so the chain per output is the same
+ * whatever the chunk. A block is
+ *     Q4_1: f16 d[16] | f16 m[16] | 4 x 64 bytes of codes                                 = 320 bytes
+ *     Q4_0: f16 d[16] | 4 x 64 bytes of codes (0..15, offset 8 taken off by the kernel)   = 288 bytes
+ *     Q8_0: 8 x 64 bytes of codes ^ 0x80 | f16 d[16]                                      = 544 bytes
+ *   4-bit: byte [column * 4 + j] of 64-byte vector i (0..3) has element 8i + j low, 8i + 4 + j high;
+ *   8-bit: byte [column * 4 + j] of vector i (0..7) has element 4i + j.
+ * Float types: [panel][k][16] in the type itself. */
+enum { SN_CHUNK_BLOCKS = 32 };
+
+struct sn_weights {
+    sennit_type type;
+    size_t n_in, n_out; /* n_in: a multiple of 32 for quantized types, anything >= 1 for float types */
+    size_t n_panels;    /* ceil(n_out / 16) */
+    void *data;         /* 64-byte aligned, sn_weights_bytes() bytes */
+};
+
+bool sn_weights_supported(sennit_type type);
+/* Bytes of the packed form; 0 when the type is not supported, n_in does not divide, or the product overflows. */
+size_t sn_weights_bytes(sennit_type type, size_t n_in, size_t n_out);
+/* Packs file rows `first` .. `first + n - 1` (row = output column; GGUF layout, sn_row_bytes each) into columns
+ * first.. of w. w->data must have been zeroed. Any thread; calls on distinct panels may run at once. */
+void sn_weights_pack(struct sn_weights *w, const void *rows, size_t first, size_t n);
+/* Value row of one column as f32 [n_in]: the embedding gather. Quantized: code*d, then + m, each rounded. */
+void sn_weights_gather(const struct sn_weights *w, size_t column, float *out);
+
+/* ---- slots --------------------------------------------------------------------------------------------------- */
+
+/* Codes n_blocks blocks of 32 floats of one row into row `row` (0..7) of a tile. form: Q8_SUM or Q8_BIAS.
+ * numerics.md "Activation block": a block with an infinity or NaN gets codes 0 and d = s = NaN (third = 0 for
+ * Q8_BIAS); one with amax < 2^-100 gets zeros. */
+typedef void (*sn_act_quantize_fn)(const float *x, size_t n_blocks, enum sn_act form, uint8_t *tile, size_t row);
+
+/* y[r][c - 16 * panel] = product for rows 0 .. n_rows - 1 of tiles `tile`.. and panels panel .. panel + n_panels - 1.
+ * y: f32 [n_rows][ldy], 64-byte aligned rows not required; columns of a padded last panel are written too (zeros). */
+struct sn_gemm_args {
+    const struct sn_weights *w;
+    const struct sn_acts *x; /* form = sn_act_form(w->type); n_in = w->n_in */
+    size_t panel, n_panels;
+    size_t row, n_rows; /* row: a multiple of SN_TILE_ROWS; row + n_rows <= x->n_rows */
+    float *y;
+    size_t ldy; /* in floats, >= 16 * n_panels */
+};
+typedef void (*sn_gemm_fn)(const struct sn_gemm_args *a);
+typedef sn_gemm_fn sn_gemm_f32_fn, sn_gemm_f16_fn, sn_gemm_bf16_fn, sn_gemm_q8_0_fn, sn_gemm_q4_0_fn, sn_gemm_q4_1_fn;
+
+/* y = (x * r) * w, r = 1 / sqrt(sum(x^2) / n + eps). y may be x. */
+typedef void (*sn_rms_norm_fn)(const float *x, const float *w, size_t n, float eps, float *y);
+
+/* Rotates n_pairs pairs in place: (x[2i], x[2i+1]) for _pair, (x[i], x[i + n_pairs]) for _half, by cos[i], sin[i]. */
+typedef void (*sn_rope_fn)(float *x, const float *cos, const float *sin, size_t n_pairs);
+typedef sn_rope_fn sn_rope_pair_fn, sn_rope_half_fn;
+
+/* y[i] = gate(g[i]) * u[i]; y may be g or u. SiLU: g / (1 + exp(-g)). GELU: 0.5 g (1 + tanh(0.79788456 (g +
+ * 0.044715 g^3))) and 0.5 g (1 + erf(g / sqrt 2)); the exact operations are in scalar/. */
+typedef void (*sn_gate_fn)(const float *g, const float *u, size_t n, float *y);
+typedef sn_gate_fn sn_silu_mul_fn, sn_gelu_tanh_mul_fn, sn_gelu_erf_mul_fn;
+
+typedef void (*sn_add_fn)(float *x, const float *y, size_t n);               /* x += y */
+typedef void (*sn_soft_cap_fn)(float *x, size_t n, float cap);               /* cap * tanh(x * (1 / cap)) */
+typedef void (*sn_scale_fn)(float *x, size_t n, float a);                    /* x *= a */
+
+/* Stores n floats as the slot's type, element i at index i * stride of dst. f16 saturates, both round to nearest even. */
+typedef void (*sn_store_fn)(const float *x, size_t n, void *dst, size_t stride);
+typedef sn_store_fn sn_store_f32_fn, sn_store_f16_fn, sn_store_bf16_fn;
+
+/* Attention of n_q query vectors of one KV head over one segment: up to 4 chunks of 64 keys, fresh state in, state out.
+ *   k_chunk[c]: keys of chunk c in the slot's type, [4][d_k][16] (group of 16 keys, dimension, key)
+ *   v_chunk[c]: values, [64][d_v]
+ *   visible[i * n_chunks + c]: bit j = query i sees key j of chunk c. Keys that no query sees are never read as
+ *   numbers: their storage may hold anything. A chunk without a visible key is skipped.
+ * The order is numerics.md "Attention". soft_cap 0 = none. d_k, d_v: multiples of 16 for vector speed, any >= 1. */
+struct sn_attn_args {
+    const float *q; /* [n_q][ldq], rotated and pre-scaled */
+    size_t ldq;
+    size_t n_q, d_k, d_v, n_chunks;
+    const void *const *k_chunk, *const *v_chunk;
+    const uint64_t *visible;
+    float soft_cap;
+    float *m, *l, *o; /* out: [n_q], [n_q], [n_q][ldo]; m = -inf and l = 0, o = 0 where nothing is visible */
+    size_t ldo;
+    void *scratch; /* 64-byte aligned, sn_attn_scratch_bytes(n_q, d_k, d_v) */
+};
+typedef void (*sn_attn_fn)(const struct sn_attn_args *a);
+typedef sn_attn_fn sn_attn_f32_fn, sn_attn_f16_fn, sn_attn_bf16_fn;
+size_t sn_attn_scratch_bytes(size_t n_q, size_t d_k, size_t d_v);
+
+/* Merges a later segment (m2, l2, o2) into (m, l, o), in the order of numerics.md. A segment with m2 = -inf and
+ * l2 = 0 changes nothing; into a state with m = -inf and l = 0 it is copied. */
+typedef void (*sn_attn_merge_fn)(float *m, float *l, float *o, float m2, float l2, const float *o2, size_t d_v);
+/* o[i] = o[i] / l, for i < d_v, into out (which may be o). */
+typedef void (*sn_attn_finish_fn)(const float *o, float l, size_t d_v, float *out);
+
+/* Largest of x[0..n-1] by `x > m ? x : m` from -inf: a NaN never wins. The sign of a zero result is unspecified. */
+typedef float (*sn_max_fn)(const float *x, size_t n);
+/* Sum of exp(x[i] - max): 16 partial sums, lane i mod 16, folded 8, 4, 2, 1. */
+typedef float (*sn_sum_exp_fn)(const float *x, size_t n, float max);
+typedef bool (*sn_all_finite_fn)(const float *x, size_t n);
+/* Indices of the k largest of x, by (value descending, index ascending), k <= n; no NaN among them. -0 equals +0. */
+typedef void (*sn_top_k_fn)(const float *x, size_t n, size_t k, uint32_t *out);
+
+typedef void (*sn_unary_fn)(const float *x, size_t n, float *y); /* y may be x */
+typedef sn_unary_fn sn_exp_fn, sn_tanh_fn, sn_erf_fn;
+
+/* ---- table --------------------------------------------------------------------------------------------------- */
+
+enum sn_kernel_id {
+#define SN_KERNEL(slot) SN_K_##slot,
+#include "kernel/kernel.list"
+#undef SN_KERNEL
+    SN_K_COUNT
+};
+
+struct sn_kernels {
+    enum sn_isa isa; /* the level that was asked for; single slots may come from a lower one */
+#define SN_KERNEL(slot) sn_##slot##_fn slot;
+#include "kernel/kernel.list"
+#undef SN_KERNEL
+    const char *variant[SN_K_COUNT]; /* who fills each slot: "scalar", "scalar-fma", "avx2", "avx512" */
+};
+
+/* Fills the table for a level: the specification first, then each level up to `isa` overwrites its slots.
+ * SENNIT_UNSUPPORTED when the CPU does not have the level. */
+sennit_status sn_kernels_init(struct sn_kernels *k, enum sn_isa isa, const struct sn_cpu *cpu, struct sennit_error *err);
+const char *sn_kernel_name(enum sn_kernel_id id);
+/* The product slot of a weight type; NULL when there is none. */
+sn_gemm_fn sn_kernels_gemm(const struct sn_kernels *k, sennit_type type);
+enum sn_kernel_id sn_kernel_gemm_id(sennit_type type);
+enum sn_kernel_id sn_kernel_attn_id(sennit_type kv_type); /* F32, F16, BF16 */
+
+/* What each thread did, for --json's account of what was in force: one per thread, never shared while it runs. */
+struct sn_calls {
+    _Alignas(64) uint64_t n[SN_K_COUNT];
+};
+/* Calls a kernel and counts it: SN_CALL(kernels, calls, rms_norm, x, w, n, eps, y). */
+#define SN_CALL(k, calls, slot, ...) ((calls)->n[SN_K_##slot]++, (k)->slot(__VA_ARGS__))
+
+/* Fillers, one per folder. */
+void sn_kernels_fill_scalar(struct sn_kernels *k);
+void sn_kernels_fill_scalar_fma(struct sn_kernels *k);
+void sn_kernels_fill_avx2(struct sn_kernels *k);
+void sn_kernels_fill_avx512(struct sn_kernels *k);
+
+#endif
