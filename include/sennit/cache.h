@@ -1,0 +1,316 @@
+/* The batchable-cache contract.
+ *
+ * A model layer keeps its state (keys and values, a recurrent matrix, a compressed latent ...) in a cache. A cache
+ * holds any number of rows, each one sequence, and rows can join, leave, be pulled out, rolled back, published and
+ * written to disk. A scheduler needs to know nothing but this header: no tensor layout, no precision, no model.
+ *
+ *   row       one sequence in the batch, by index 0 .. n_rows - 1
+ *   serial    a cache of exactly one row; there is no other type for it
+ *   position  index of a token in its row, from 0; what RoPE sees
+ *   column    physical index on the token axis of a padded rectangle; position = column - left_pad(row)
+ *   span      consecutive new tokens of one row in one step
+ *   pool      the page allocator of one engine; charges each page and page table once, however many rows share it
+ *   owned     the caller releases;  borrowed: the callee neither keeps nor releases
+ *
+ * The promise: a row's stored state and attention output are, bit for bit, those of the row run alone from its first
+ * token ("solo replay"), whatever joined, left or was rolled back around it.
+ *
+ * Errors: all or nothing. A function that returns anything but SENNIT_OK has changed nothing.
+ * Threads: all caches of one pool belong to one thread at a time, except sennit_cache_append_tile,
+ * sennit_cache_attend_item and sennit_cache_attend_merge, which the threads of a step call at once. */
+#ifndef SENNIT_CACHE_H
+#define SENNIT_CACHE_H
+
+#include "sennit/base.h"
+#include "sennit/tensor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define SENNIT_UNBOUNDED UINT64_MAX
+
+struct sennit_pool;
+struct sennit_cache;
+
+/* ---- pool ---------------------------------------------------------------------------------------------------- */
+
+struct sennit_pool_options {
+    struct sennit_allocator allocator; /* {0} = default */
+    uint32_t n_workers;                /* threads that may run append_tile and attend_item at once; 0 = 1 */
+    const char *isa;                   /* "scalar", "avx2", "avx512"; NULL = the best of this CPU */
+};
+
+/* *out: owned. SENNIT_UNSUPPORTED for an isa that this CPU does not have. */
+SENNIT_API sennit_status sennit_pool_create(struct sennit_pool **out, const struct sennit_pool_options *options,
+                                            struct sennit_error *err);
+/* NULL is fine. Every cache, donor and stored row of the pool must have been disposed of before. */
+SENNIT_API void sennit_pool_free(struct sennit_pool *pool);
+/* Bytes of all live pages and page tables, shared ones once. Step scratch is not among them. */
+SENNIT_API uint64_t sennit_pool_bytes(const struct sennit_pool *pool);
+
+/* ---- creation ------------------------------------------------------------------------------------------------ */
+
+/* What must be known before the first token; zero means default. Families ignore no field that they do not use: a
+ * non-zero field without meaning for the family is SENNIT_INVALID. */
+struct sennit_cache_config {
+    const char *family;       /* "plain", "naive"; sennit_cache_families() lists all */
+    uint32_t n_kv_heads;      /* >= 1 */
+    uint32_t d_k, d_v;        /* head dimensions of keys and values, >= 1 */
+    sennit_type k_type, v_type; /* storage: SENNIT_F32, SENNIT_F16 or SENNIT_BF16; equal in "plain" */
+    uint64_t max_tokens;      /* hard bound of one row; 0 = unbounded */
+    uint32_t max_span;        /* largest span that will be appended; 0 = 1. A longer one is a range error only in
+                                 families whose reserve depends on it */
+    uint32_t round_depth;     /* most tokens of one verify round; 0 = no rounds */
+    uint32_t n_snapshots;     /* owned snapshots (donors, published rows) per row to be covered by projected_bytes */
+};
+
+/* Names of the families, NULL-terminated, borrowed for ever. Any thread. */
+SENNIT_API const char *const *sennit_cache_families(void);
+
+/* An empty layout (n_rows 0) or a fresh serial cache (n_rows 1). *out: owned, dispose with sennit_cache_dispose.
+ * SENNIT_NOT_FOUND for an unknown family (the message lists them), SENNIT_INVALID for a bad geometry. */
+SENNIT_API sennit_status sennit_cache_create(struct sennit_cache **out, struct sennit_pool *pool,
+                                             const struct sennit_cache_config *config, uint32_t n_rows,
+                                             struct sennit_error *err);
+
+/* Frees everything and sets *cache to NULL; *cache NULL is fine, so calling twice is safe. Donors and extracted,
+ * cloned or merged caches stay valid. Legal at any time, also within a step or a round. */
+SENNIT_API void sennit_cache_dispose(struct sennit_cache **cache);
+
+/* ---- questions (never fail, change nothing) ------------------------------------------------------------------ */
+
+/* Rows held; a row with zero tokens counts. An emptied layout and a fresh one are the same. */
+SENNIT_API uint32_t sennit_cache_batch_size(const struct sennit_cache *cache);
+/* Valid tokens of a row = the next RoPE position. A value: nothing that a later append does changes what was read. */
+SENNIT_API uint64_t sennit_cache_row_offset(const struct sennit_cache *cache, uint32_t row);
+/* Columns before the row's first valid token; 0 in layouts that need no rectangle. */
+SENNIT_API uint64_t sennit_cache_left_pad(const struct sennit_cache *cache, uint32_t row);
+/* Head of the group: the largest row_offset + left_pad; 0 without rows. */
+SENNIT_API uint64_t sennit_cache_offset(const struct sennit_cache *cache);
+/* Hard bound of one row, in tokens; SENNIT_UNBOUNDED = none. */
+SENNIT_API uint64_t sennit_cache_max_tokens(const struct sennit_cache *cache);
+/* Earliest prefix length from which generation may resume bit-exactly, for one row, or the maximum over rows for
+ * row -1. Set by an irreversible change of precision; carried by clone, extract, merge, save and load. */
+SENNIT_API uint64_t sennit_cache_minimum_reusable_offset(const struct sennit_cache *cache, int64_t row);
+/* false, out untouched: every row stands at sennit_cache_offset. true: out[batch_size] = the rows' positions for
+ * per-row RoPE. Read once per forward, before the append. */
+SENNIT_API bool sennit_cache_rope_offset_arr(const struct sennit_cache *cache, int32_t *out);
+/* The most bytes that one row holds at any moment on its way from empty to `tokens` tokens, nothing shared: storage
+ * plus the reserve fixed at creation from (max_span, round_depth, n_snapshots), which is 0 for (1, 0, 0). Pure,
+ * monotone, also for an empty layout. Storage equals the allocator's count at every page boundary. */
+SENNIT_API uint64_t sennit_cache_projected_bytes(const struct sennit_cache *cache, uint64_t tokens);
+/* What the row holds now, its share of nothing: pages and tables that others hold too are charged to the pool alone
+ * and count 0 here. */
+SENNIT_API uint64_t sennit_cache_current_bytes(const struct sennit_cache *cache, uint32_t row);
+/* Storage that one more token costs one row, averaged over a page; 0 for constant-size state. */
+SENNIT_API uint64_t sennit_cache_bytes_per_token(const struct sennit_cache *cache);
+/* May the row be published as a prefix of exactly `tokens` forwarded tokens? */
+SENNIT_API bool sennit_cache_can_publish_row(const struct sennit_cache *cache, uint32_t row, uint64_t tokens);
+/* Committed positions left before this row's state changes precision; SENNIT_UNBOUNDED = no boundary ahead. The
+ * scheduler cuts spans there. */
+SENNIT_API uint64_t sennit_cache_max_append_tokens(const struct sennit_cache *cache, uint32_t row);
+/* Can trim drop tokens at all? */
+SENNIT_API bool sennit_cache_is_trimmable(const struct sennit_cache *cache);
+/* Stable storage identity: family, element types, geometry. Mandatory for every family; capability tests and disk
+ * codecs compare it. A wrapper reports its own kind plus the inner kind. Borrowed, valid as long as the cache. */
+SENNIT_API const char *sennit_cache_signature(const struct sennit_cache *cache);
+
+/* One part of a composed cache. */
+struct sennit_cache_part {
+    const char *role;
+    const struct sennit_cache *cache; /* borrowed */
+};
+/* The parts of a cache that is made of other storage: *parts (borrowed) and their count; 0 for a leaf. */
+SENNIT_API uint32_t sennit_cache_composed(const struct sennit_cache *cache, const struct sennit_cache_part **parts);
+
+/* ---- rows ---------------------------------------------------------------------------------------------------- */
+
+/* An empty layout of the same kind and parameters; allocates no token storage. */
+SENNIT_API sennit_status sennit_cache_make_empty_batch(const struct sennit_cache *cache, struct sennit_cache **out,
+                                                       struct sennit_error *err);
+/* Fills this empty layout: first source a running layout or one serial cache, then one serial cache per joining row.
+ * Sources are neither consumed nor changed, on success or failure. SENNIT_STATE when this layout has rows;
+ * SENNIT_INVALID when a signature differs or a later source is not serial. Copies references, never tokens. */
+SENNIT_API sennit_status sennit_cache_merge_rows(struct sennit_cache *cache, const struct sennit_cache *const *sources,
+                                                 uint32_t n_sources, struct sennit_error *err);
+/* An independent serial cache with exactly the row's valid tokens. It keeps nothing of the rest of the batch alive. */
+SENNIT_API sennit_status sennit_cache_extract_row(const struct sennit_cache *cache, uint32_t row,
+                                                  struct sennit_cache **out, struct sennit_error *err);
+/* As extract_row; says that the caller means a cheap reference, to be trimmed and published. */
+SENNIT_API sennit_status sennit_cache_clone(const struct sennit_cache *cache, uint32_t row, struct sennit_cache **out,
+                                            struct sennit_error *err);
+/* Keeps the listed rows in that order; n_keep 0 empties the layout. A duplicate is SENNIT_INVALID, an index outside
+ * SENNIT_RANGE. Cannot run out of memory. */
+SENNIT_API sennit_status sennit_cache_filter_rows(struct sennit_cache *cache, const uint32_t *keep, uint32_t n_keep,
+                                                  struct sennit_error *err);
+/* Drops the last n tokens of every row, exactly, or refuses: SENNIT_RANGE when n is above the shortest row or below
+ * a row's floor, SENNIT_UNSUPPORTED when the family cannot trim. `bypass` skips the guard right after a multi-token
+ * append, reaches at most that append, and is exact or refused like any trim. */
+SENNIT_API sennit_status sennit_cache_trim(struct sennit_cache *cache, uint64_t n, bool bypass, struct sennit_error *err);
+
+/* ---- speculation: one verify round --------------------------------------------------------------------------- */
+
+/* The window of a row is what was appended since begin. While a round is open only append, attend, commit, rollback
+ * and dispose are legal; all else is SENNIT_STATE. */
+SENNIT_API sennit_status sennit_cache_spec_round_begin(struct sennit_cache *cache, struct sennit_error *err);
+/* Full acceptance of every row's window. */
+SENNIT_API sennit_status sennit_cache_spec_round_commit(struct sennit_cache *cache, struct sennit_error *err);
+/* Keeps the first keep[row] tokens of each row's window; the state is then that of a cache fed only those. A keep
+ * outside 0 .. window: SENNIT_RANGE, the round stays open. */
+SENNIT_API sennit_status sennit_cache_spec_round_rollback(struct sennit_cache *cache, const uint64_t *keep,
+                                                          struct sennit_error *err);
+
+/* ---- prefill maintenance: precision changes during shared prefill --------------------------------------------- */
+
+/* Suspends the change; an append that would need it is then SENNIT_RANGE. A no-op in families without one. */
+SENNIT_API sennit_status sennit_cache_begin_prefill(struct sennit_cache *cache, struct sennit_error *err);
+/* Runs it for exactly these rows, whose own planned span just ended. */
+SENNIT_API sennit_status sennit_cache_commit_prefill(struct sennit_cache *cache, const uint32_t *rows, uint32_t n_rows,
+                                                     struct sennit_error *err);
+/* Resumes it. */
+SENNIT_API sennit_status sennit_cache_end_prefill(struct sennit_cache *cache, struct sennit_error *err);
+
+/* ---- donors: owned snapshots ---------------------------------------------------------------------------------- */
+
+/* A typed piece of storage. */
+struct sennit_span_view {
+    const char *name;  /* "key", "value", "table" ...; fixed order per family */
+    sennit_type type;
+    uint32_t row;
+    uint64_t pos, n_tokens; /* positions that it covers */
+    const void *data;
+    size_t n_bytes;
+};
+
+/* A read-only snapshot of the K and V planes; unchanged by any later append, trim, filter, conversion or dispose of
+ * the source. Its arrays live as long as the snapshot. */
+struct sennit_donor {
+    uint32_t n_rows;
+    const uint64_t *offsets;        /* [n_rows] position counts */
+    const uint64_t *starts, *ends;  /* [n_rows] first and one past last retained position */
+    uint64_t width;                 /* largest ends - starts */
+    const struct sennit_span_view *planes; /* by reference, as stored */
+    size_t n_planes;
+};
+SENNIT_API sennit_status sennit_cache_capture_donor_rows(const struct sennit_cache *cache, struct sennit_donor **out,
+                                                         struct sennit_error *err);
+SENNIT_API void sennit_donor_free(struct sennit_donor *donor); /* NULL is fine */
+
+/* An attention view over the same kind of snapshot. */
+struct sennit_donor_attention {
+    uint32_t n_rows;
+    const uint64_t *offsets, *starts, *ends; /* as in sennit_donor */
+    uint64_t width;
+    const char *dtype; /* storage type name */
+    uint32_t n_kv_heads, d_k, d_v;
+};
+SENNIT_API sennit_status sennit_cache_capture_donor_attention(const struct sennit_cache *cache,
+                                                              struct sennit_donor_attention **out,
+                                                              struct sennit_error *err);
+/* q f32 [n_rows][n_heads][n_q][d_k], rotated, unscaled; n_heads a multiple of n_kv_heads. mask NULL = all retained
+ * keys, else uint8 [n_rows][n_q][width], index = position - starts[row], 0 = hidden. out f32
+ * [n_rows][n_heads][n_q][d_v]; a query that sees nothing gives zeros. Keys outside starts .. ends are hidden whatever
+ * the mask says. Owner's thread only. */
+SENNIT_API sennit_status sennit_donor_attend(struct sennit_donor_attention *view, const float *q, uint32_t n_heads,
+                                             uint32_t n_q, float scale, const uint8_t *mask, float *out,
+                                             struct sennit_error *err);
+SENNIT_API void sennit_donor_attention_free(struct sennit_donor_attention *view); /* NULL is fine */
+
+/* ---- the live storage ----------------------------------------------------------------------------------------- */
+
+/* A lease on the storage as typed, named spans in a fixed order: rows ascending, positions ascending. Valid until the
+ * cache changes; release it always (sennit_state_release), also where nothing had to be built. */
+struct sennit_state {
+    const struct sennit_span_view *spans;
+    size_t n_spans;
+    bool needs_dispose; /* the spans were built for this lease rather than borrowed */
+    void *owner;        /* the library's */
+};
+SENNIT_API sennit_status sennit_cache_state(const struct sennit_cache *cache, struct sennit_state *out,
+                                            struct sennit_error *err);
+SENNIT_API void sennit_state_release(struct sennit_state *state);
+
+/* Byte stream for saved state, with a sticky error, a byte count and an XXH3-64 checksum over all bytes.
+ * `move` transfers exactly n bytes (read or write as the stream is meant) or returns false. */
+struct sennit_stream {
+    bool (*move)(void *ctx, void *data, size_t n_bytes);
+    void *ctx;
+    bool failed;      /* sticky */
+    uint64_t n_bytes; /* so far */
+    uint64_t limit;   /* readers: refuse more than this many bytes in all; 0 = none */
+    void *hash;       /* the library's; NULL at the start */
+};
+/* Writes one row: signature, numeric specification, lengths, pages, checksum. */
+SENNIT_API sennit_status sennit_cache_save(const struct sennit_cache *cache, uint32_t row, struct sennit_stream *stream,
+                                           struct sennit_error *err);
+/* Reads one row into a new serial cache of the same kind and parameters as `like`. SENNIT_FORMAT for damage,
+ * SENNIT_INVALID for another signature or numeric specification; *out is then untouched. */
+SENNIT_API sennit_status sennit_cache_load(const struct sennit_cache *like, struct sennit_stream *stream,
+                                           struct sennit_cache **out, struct sennit_error *err);
+
+/* ---- the step -------------------------------------------------------------------------------------------------- */
+
+/* Consecutive new tokens of one row. Token `first_token + i` of the step's flat array has position `pos + i`. */
+struct sennit_span {
+    uint32_t row;
+    uint64_t pos;         /* must equal the row's offset */
+    uint32_t n_tokens;    /* >= 1 */
+    uint32_t first_token; /* index in the step's flat arrays */
+};
+
+/* What a tile of appended data is. */
+typedef enum sennit_role {
+    SENNIT_ROLE_KEY,        /* f32 [n_heads][d_k], rotated */
+    SENNIT_ROLE_VALUE,      /* f32 [n_heads][d_v] */
+    SENNIT_ROLE_LATENT,
+    SENNIT_ROLE_ROPE_KEY,
+    SENNIT_ROLE_INDEX_KEY,
+    SENNIT_ROLE_CONV_IN,
+    SENNIT_ROLE_DECAY,
+    SENNIT_ROLE_BETA,
+    SENNIT_ROLE_DT,
+    SENNIT_ROLE_COUNT
+} sennit_role;
+
+/* Opens a step: checks the spans (each row at most once) and reserves everything that the step needs, the attention's
+ * scratch for n_heads query heads included. The only call of the step that can fail; SENNIT_RANGE past max_tokens,
+ * SENNIT_NOMEM, SENNIT_STATE while a step is open. The spans are copied. */
+SENNIT_API sennit_status sennit_cache_append_begin(struct sennit_cache *cache, const struct sennit_span *spans,
+                                                   uint32_t n_spans, uint32_t n_heads, struct sennit_error *err);
+/* Stores heads first_head .. first_head + n_heads - 1 of tokens `token` .. `token + n_tokens - 1` of one span (token
+ * counted within the span). data: f32, head h of token t at data + t * token_stride + h * head dimension, h counted
+ * from 0. Every (token, head, role) exactly once per step, from any thread. */
+SENNIT_API void sennit_cache_append_tile(struct sennit_cache *cache, uint32_t span, uint32_t token, uint32_t n_tokens,
+                                         sennit_role role, uint32_t first_head, uint32_t n_heads, const float *data,
+                                         size_t token_stride, uint32_t worker);
+/* Ends the step: the spans' tokens are now part of their rows. Owner's thread. */
+SENNIT_API void sennit_cache_append_commit(struct sennit_cache *cache);
+/* Ends the step as if it had not been: rows are as before append_begin. Owner's thread. */
+SENNIT_API void sennit_cache_append_abort(struct sennit_cache *cache);
+
+/* What the model hands over for the attention of the open step. Token index = the step's flat index. */
+struct sennit_attend_inputs {
+    const float *query;  /* f32, head h of token t at query + t * query_stride + h * d_k; rotated, unscaled */
+    size_t query_stride; /* floats */
+    const float *index_query, *index_weight; /* NULL in families without an indexer */
+    float scale;
+    float soft_cap;      /* 0 = none */
+    const float *sinks;  /* f32 [n_heads] learned sink logits, or NULL */
+    float *out;          /* f32, head h of token t at out + t * out_stride + h * d_v */
+    size_t out_stride;   /* floats */
+};
+/* Plans the attention of the open step; the inputs are copied (the pointers, not what they point to, which must be
+ * valid while items run). *n_items may run in any order on any thread once all appended tiles are in; then, after
+ * all items, *n_merges likewise. Nothing in an item depends on who runs it. Owner's thread. Cannot fail: append_begin
+ * reserved what it needs. */
+SENNIT_API void sennit_cache_attend_plan(struct sennit_cache *cache, const struct sennit_attend_inputs *inputs,
+                                         uint32_t *n_items, uint32_t *n_merges);
+/* worker: 0 .. n_workers - 1 of the pool, distinct for threads that run at once. */
+SENNIT_API void sennit_cache_attend_item(struct sennit_cache *cache, uint32_t item, uint32_t worker);
+SENNIT_API void sennit_cache_attend_merge(struct sennit_cache *cache, uint32_t merge, uint32_t worker);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
