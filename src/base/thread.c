@@ -106,10 +106,10 @@ static void pin_self(int index)
     if (sched_getaffinity(0, sizeof all, &all) != 0)
         return;
     for (int cpu = 0, seen = 0; cpu < CPU_SETSIZE; cpu++) {
-        if (!CPU_ISSET(cpu, &all) || seen++ != index)
+        if (!CPU_ISSET((size_t)cpu, &all) || seen++ != index)
             continue;
         CPU_ZERO(&one);
-        CPU_SET(cpu, &one);
+        CPU_SET((size_t)cpu, &one);
         pthread_setaffinity_np(pthread_self(), sizeof one, &one);
         return;
     }
