@@ -1,0 +1,186 @@
+/* The engine: many requests, one batch, each with the answer that it would have had alone.
+ *
+ * One thread owns the engine and calls sennit_engine_step in a loop (or lets sennit_engine_start make that thread).
+ * Any thread may submit, cancel and read events. A step is a ragged batch: one token of every running row and chunks
+ * of the prompts that are being read. Requests are admitted first in, first out, when a row is free and the cache
+ * budget covers projected_bytes(prompt + max_tokens); after admission nothing fails for memory. */
+#ifndef SENNIT_ENGINE_H
+#define SENNIT_ENGINE_H
+
+#include "sennit/base.h"
+#include "sennit/model.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct sennit_engine;
+struct sennit_request;
+struct sennit_session;
+
+struct sennit_engine_options {
+    struct sennit_allocator allocator; /* {0} = default */
+    struct sennit_logger logger;
+    const char *isa;           /* "scalar", "avx2", "avx512"; NULL = best */
+    uint32_t n_threads;        /* 0 = CPUs of the process */
+    uint32_t max_rows;         /* rows in the batch; 0 = 16 */
+    uint32_t chunk;            /* most prompt tokens of one row in one step; 0 = 512 */
+    uint32_t step_tokens;      /* most tokens of one step over all rows; 0 = max_rows + chunk. Running rows come first */
+    uint64_t cache_bytes;      /* budget for all rows and kept sessions; 0 = half of the available memory */
+    const char *cache_family;  /* NULL = "plain" */
+    sennit_type kv_type;       /* with kv_type_set: SENNIT_F16 (the default), SENNIT_BF16 or SENNIT_F32 */
+    bool kv_type_set;
+    bool no_pin;               /* leave threads unpinned */
+};
+
+/* The model is borrowed and must outlive the engine. *out: owned. */
+SENNIT_API sennit_status sennit_engine_create(struct sennit_engine **out, const struct sennit_model *model,
+                                              const struct sennit_engine_options *options, struct sennit_error *err);
+/* Ends all rows (their requests get a SENNIT_CANCELLED end) and frees. Requests and sessions must be freed first or
+ * after; both work. Stops the thread of sennit_engine_start. NULL is fine. */
+SENNIT_API void sennit_engine_free(struct sennit_engine *engine);
+
+/* ---- requests -------------------------------------------------------------------------------------------------- */
+
+struct sennit_bias {
+    int32_t id;
+    float bias; /* added to the logit */
+};
+
+/* The pipeline of docs/numerics.md, in its order. {0} means greedy without changes. */
+struct sennit_sampling {
+    float temperature;        /* 0 = greedy; finite, >= 0 */
+    uint32_t top_k;           /* 0 = off */
+    float top_p;              /* 0 = off; 0 < p <= 1 */
+    float min_p;              /* 0 = off; 0 < p < 1 */
+    float repetition_penalty; /* 0 or 1 = off; > 0; over prompt and answer */
+    float presence_penalty, frequency_penalty; /* over the answer */
+    uint64_t seed;
+    uint32_t choice;          /* index of this answer among several to one prompt; part of the random counter */
+    const struct sennit_bias *biases;
+    uint32_t n_biases;
+};
+
+struct sennit_request_options {
+    const int32_t *prompt; /* copied; at least one id */
+    size_t n_prompt;
+    uint32_t max_tokens;   /* 0 = ends at once with reason length and no token */
+    struct sennit_sampling sampling;
+    const char *const *stop; /* UTF-8 strings that end the answer; the text stops before them */
+    uint32_t n_stop;
+    bool ignore_eos;       /* go on past end tokens */
+    bool keep_special;     /* show control tokens in the text */
+    uint32_t n_logprobs;   /* report this many most likely tokens with each token (and the token's own), 0 = none */
+    bool want_logprob;     /* report the token's own log-probability */
+    const int32_t *forced; /* teacher forcing: answer tokens to take instead of the sampled ones; [max_tokens] or NULL */
+    struct sennit_session *session; /* resume from and keep the row's state; NULL = none */
+};
+
+typedef enum sennit_finish {
+    SENNIT_FINISH_NONE,
+    SENNIT_FINISH_STOP,      /* an end token or a stop string */
+    SENNIT_FINISH_LENGTH,    /* max_tokens, or the context is full */
+    SENNIT_FINISH_CANCELLED,
+    SENNIT_FINISH_ERROR
+} sennit_finish;
+SENNIT_API const char *sennit_finish_name(sennit_finish finish); /* "stop", "length", "cancelled", "error" */
+
+typedef enum sennit_event_kind {
+    SENNIT_EVENT_NONE,  /* nothing within the timeout */
+    SENNIT_EVENT_START, /* admitted: prompt reading begins */
+    SENNIT_EVENT_TOKEN,
+    SENNIT_EVENT_END    /* the last event */
+} sennit_event_kind;
+
+struct sennit_logprob {
+    int32_t id;
+    float logprob; /* natural log, from the raw logits */
+};
+
+struct sennit_event {
+    sennit_event_kind kind;
+    /* TOKEN: one chosen token. text is whole UTF-8 characters, and may be empty while a character or a possible stop
+     * string is incomplete. The END event may carry the last text. Valid until the next call for this request. */
+    int32_t id;
+    const char *text;
+    size_t n_text;
+    float logprob;
+    const struct sennit_logprob *top; /* [n_top], most likely first */
+    uint32_t n_top;
+    int32_t forced_choice; /* with `forced`: what would have been chosen */
+    /* END */
+    sennit_finish finish;
+    struct sennit_error error; /* FINISH_ERROR */
+    uint64_t digest;           /* of all logits from which tokens were chosen */
+    size_t n_prompt, n_reused, n_generated; /* tokens; reused = came from the session */
+    uint32_t n_prefill_spans;
+};
+
+/* Any thread. *out: owned. SENNIT_INVALID for bad options; SENNIT_RANGE when prompt + max_tokens exceeds the context
+ * (both numbers in the message); SENNIT_TOO_BIG when it can never fit the cache budget (both numbers). */
+SENNIT_API sennit_status sennit_engine_submit(struct sennit_engine *engine, const struct sennit_request_options *options,
+                                              struct sennit_request **out, struct sennit_error *err);
+/* Any thread, any time; the END event follows at the next step. */
+SENNIT_API void sennit_request_cancel(struct sennit_request *request);
+/* One reader per request at a time. timeout_ms 0 = do not wait, < 0 = for ever. SENNIT_OK with kind NONE on timeout. */
+SENNIT_API sennit_status sennit_request_next_event(struct sennit_request *request, struct sennit_event *out,
+                                                   int timeout_ms, struct sennit_error *err);
+/* Cancels if needed. NULL is fine. */
+SENNIT_API void sennit_request_free(struct sennit_request *request);
+
+/* A conversation's state between turns. A request with a session starts from the longest common prefix of its prompt
+ * and what the session holds, and leaves its own state there when it ends. One request at a time. What a session
+ * holds counts against the cache budget, and is dropped (a slower next turn, the same answer) when a waiting request
+ * needs the room. */
+SENNIT_API sennit_status sennit_session_create(struct sennit_session **out, struct sennit_engine *engine,
+                                               struct sennit_error *err);
+SENNIT_API void sennit_session_free(struct sennit_session *session); /* NULL is fine */
+
+/* ---- running --------------------------------------------------------------------------------------------------- */
+
+/* Owner's thread. Admits, runs one step, gives events. *worked: false when there was nothing to do. An error here is
+ * the engine's own (a row's error goes to its request) and leaves it usable. */
+SENNIT_API sennit_status sennit_engine_step(struct sennit_engine *engine, bool *worked, struct sennit_error *err);
+/* Owner's thread: waits until there is something to do; false on timeout. timeout_ms < 0 = for ever. */
+SENNIT_API bool sennit_engine_wait(struct sennit_engine *engine, int timeout_ms);
+/* Makes a thread that owns the engine and steps it until sennit_engine_stop. */
+SENNIT_API sennit_status sennit_engine_start(struct sennit_engine *engine, struct sennit_error *err);
+/* cancel: end the rows now; otherwise finish all that was submitted. Returns when the thread has ended. */
+SENNIT_API void sennit_engine_stop(struct sennit_engine *engine, bool cancel);
+
+/* ---- what was in force ----------------------------------------------------------------------------------------- */
+
+struct sennit_kernel_use {
+    const char *kernel, *variant; /* "gemm_q4_1", "avx512" */
+    const uint64_t *calls;        /* [n_threads] */
+};
+struct sennit_stats {
+    const char *isa;
+    uint32_t n_threads, max_rows, chunk, step_tokens;
+    const char *cache_family, *kv_type;
+    uint64_t cache_budget, cache_reserved, cache_bytes; /* bytes: the limit, promised to rows and sessions, live now */
+    uint64_t cache_bytes_per_token;
+    uint64_t weight_bytes_read;  /* in all steps */
+    uint64_t n_steps, n_decode_steps, n_spans, n_tokens, n_logit_rows;
+    uint32_t rows_running, rows_waiting, most_rows_in_step;
+    uint64_t heap_bytes, heap_peak;
+    const struct sennit_kernel_use *kernels; /* [n_kernels] that were called at least once */
+    uint32_t n_kernels;
+};
+/* Owner's thread, or any thread while the engine does not run. Pointers valid until the next call or step. */
+SENNIT_API const struct sennit_stats *sennit_engine_stats(struct sennit_engine *engine);
+
+/* One row of a step, for those who want to see how batches form. */
+struct sennit_step_span {
+    uint64_t request_id;
+    uint64_t pos;
+    uint32_t n_tokens;
+};
+/* The spans of the last step; *spans borrowed until the next step. Owner's thread. */
+SENNIT_API uint32_t sennit_engine_last_step(const struct sennit_engine *engine, const struct sennit_step_span **spans);
+SENNIT_API uint64_t sennit_request_id(const struct sennit_request *request);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
