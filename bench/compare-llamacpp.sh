@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# Compares sennit with llama.cpp on one model file on this machine.
+#
+#   bench/compare-llamacpp.sh --model FILE.gguf [--sennit PATH] [options of compare.py]
+#   bench/compare-llamacpp.sh --build-only
+#
+# llama.cpp comes as the sources inside the llama-cpp-python package and is built for this CPU under
+# ${XDG_CACHE_HOME:-~/.cache}/sennit/peer (once; JOBS=n for n compiler jobs, default 1). Its own
+# llama-batched-bench measures it. Needs python3 with venv, g++, cmake, taskset. Both engines run pinned to
+# the same CPUs and take turns; see compare.py for what is measured and which pairs are dropped.
+set -euo pipefail
+
+version=0.3.36
+here=$(cd "$(dirname "$0")" && pwd)
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/sennit
+peer=$cache/peer
+sources=$peer/llama_cpp_python-$version/vendor/llama.cpp
+bench=$peer/build/bin/llama-batched-bench
+
+need() {
+    command -v "$1" >/dev/null || { echo "compare-llamacpp: $1 is missing: install $2" >&2; exit 1; }
+}
+
+fetch() {
+    [ -f "$sources/CMakeLists.txt" ] && return
+    mkdir -p "$peer"
+    if [ ! -f "$peer/llama_cpp_python-$version.tar.gz" ]; then
+        [ -x "$cache/peer-venv/bin/pip" ] || python3 -m venv "$cache/peer-venv"
+        "$cache/peer-venv/bin/pip" -q download --no-deps --no-binary :all: -d "$peer" "llama-cpp-python==$version"
+    fi
+    tar -xzf "$peer/llama_cpp_python-$version.tar.gz" -C "$peer"
+}
+
+# Release, for exactly this CPU, shared libraries, llama.cpp's other defaults (OpenMP, repacking, llamafile, AMX
+# where the CPU has it): the build its users get.
+build() {
+    [ -f "$peer/build/CMakeCache.txt" ] ||
+        cmake -S "$sources" -B "$peer/build" -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON -DBUILD_SHARED_LIBS=ON \
+            -DLLAMA_CURL=OFF -DLLAMA_OPENSSL=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF \
+            -DLLAMA_BUILD_SERVER=OFF -DLLAMA_BUILD_UI=OFF >"$peer/configure.log" ||
+        { cat "$peer/configure.log" >&2; exit 1; }
+    cmake --build "$peer/build" -j "${JOBS:-1}" --target llama-batched-bench >"$peer/build.log" 2>&1 ||
+        { tail -n 30 "$peer/build.log" >&2; exit 1; }
+}
+
+need python3 python3; need cmake cmake; need g++ g++; need cc gcc; need taskset util-linux
+fetch
+[ -x "$bench" ] || echo "compare-llamacpp: building llama.cpp, this takes a while (log: $peer/build.log)" >&2
+build
+cc -O2 -std=c17 -pthread -o "$peer/probe" "$here/probe.c"
+if [ "${1:-}" = --build-only ]; then
+    echo "$bench"
+    exit
+fi
+exec python3 "$here/compare.py" --peer "$bench" --peer-version "llama-cpp-python $version" \
+    --probe "$peer/probe" "$@"
