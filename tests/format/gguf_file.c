@@ -1,0 +1,227 @@
+/* Files on disk: mapping, errors of the system, dropping pages, content id, and every allocation
+ * failing in turn. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include "format/gguf.h"
+#include "support/gguf_walk.h"
+#include "support/tiny_model.h"
+
+static char dir[64];
+
+static int make_dir(void **state)
+{
+    (void)state;
+    snprintf(dir, sizeof dir, "/tmp/sennit-gguf-XXXXXX");
+    return mkdtemp(dir) ? 0 : -1;
+}
+
+static int remove_dir(void **state)
+{
+    (void)state;
+    return rmdir(dir);
+}
+
+static const char *path_of(const char *name)
+{
+    static char path[128];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    return path;
+}
+
+static sennit_status open_path(const char *path, struct sennit_error *err)
+{
+    struct sn_heap heap;
+    struct sn_gguf *g = NULL;
+    sn_heap_init(&heap, NULL);
+    sennit_status status = sn_gguf_open(&g, &heap, path, err);
+    sn_gguf_close(g);
+    assert_int_equal(atomic_load(&heap.total), 0);
+    return status;
+}
+
+/* Expects a refusal whose message begins with the path and has the word. */
+static void refused(const char *path, sennit_status status, const char *word)
+{
+    struct sennit_error e = {.message = ""};
+    assert_int_equal(open_path(path, &e), status);
+    if (strncmp(e.message, path, strlen(path)) != 0 || !strstr(e.message, word))
+        fail_msg("'%s' lacks '%s' or the path", e.message, word);
+}
+
+static void system_errors(void **state)
+{
+    (void)state;
+    refused(path_of("missing.gguf"), SENNIT_NOT_FOUND, "cannot open");
+    refused("", SENNIT_NOT_FOUND, "cannot open");
+    refused(dir, SENNIT_IO, "regular file");
+    const char *path = path_of("pipe");
+    assert_int_equal(mkfifo(path, 0600), 0);
+    refused(path, SENNIT_IO, "regular file");
+    unlink(path);
+    path = path_of("empty.gguf");
+    gguf_bytes_save(&(struct gguf_bytes){0}, path);
+    refused(path, SENNIT_FORMAT, "incomplete download");
+    gguf_bytes_save(&(struct gguf_bytes){.data = (uint8_t[]){'h', 'e', 'l', 'l', 'o'}, .len = 5},
+                    path);
+    refused(path, SENNIT_FORMAT, "not a GGUF file");
+    unlink(path);
+}
+
+static size_t resident_pages(const void *p, size_t n_bytes)
+{
+    static unsigned char map[4096];
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), n = 0, n_pages = (n_bytes + page - 1) / page;
+    assert_true(n_pages <= sizeof map);
+    assert_int_equal(mincore((void *)((uintptr_t)p / page * page), n_bytes, map), 0);
+    for (size_t i = 0; i < n_pages; i++)
+        n += map[i] & 1;
+    return n;
+}
+
+/* Resident set of the process in bytes, or 0 where the system does not tell. */
+static size_t resident_bytes(void)
+{
+    size_t size = 0, resident = 0;
+    FILE *f = fopen("/proc/self/statm", "r");
+    if (!f)
+        return 0;
+    if (fscanf(f, "%zu %zu", &size, &resident) != 2)
+        resident = 0;
+    fclose(f);
+    return resident * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+static void one_big_tensor(const char *path, size_t n_bytes)
+{
+    struct gguf_writer w;
+    struct gguf_bytes file;
+    uint8_t *data = test_malloc(n_bytes);
+    for (size_t i = 0; i < n_bytes; i++)
+        data[i] = (uint8_t)(i % 251);
+    gw_init(&w, 3);
+    gw_tensor(&w, "big", SENNIT_I8, 1, (uint64_t[]){n_bytes}, data, n_bytes);
+    gw_finish(&w, &file);
+    gguf_bytes_save(&file, path);
+    gguf_bytes_free(&file);
+    test_free(data);
+}
+
+static void pages_are_dropped(void **state)
+{
+    (void)state;
+    enum { BIG = 64 << 20 };
+    const char *path = path_of("big.gguf");
+    struct sn_heap heap;
+    struct sn_gguf *g;
+    uint64_t sum = 0;
+    one_big_tensor(path, BIG);
+    sn_heap_init(&heap, NULL);
+    assert_int_equal(sn_gguf_open(&g, &heap, path, NULL), SENNIT_OK);
+    const struct sn_gguf_tensor *t = sn_gguf_tensor(g, "big");
+    const uint8_t *p = t->data;
+    size_t before = resident_bytes();
+    sn_gguf_file_hash(g); /* reads all, keeps nothing */
+    size_t hashed = resident_bytes();
+    for (size_t i = 0; i < BIG; i += 512)
+        sum += p[i];
+    size_t touched = resident_bytes();
+    sn_gguf_drop_pages(g, p, BIG);
+    size_t dropped = resident_bytes();
+    print_message("resident: %zu before, %zu hashed, %zu touched, %zu dropped (MB)\n", before >> 20,
+                  hashed >> 20, touched >> 20, dropped >> 20);
+    if (before != 0) {
+        assert_true(hashed < before + (16 << 20));
+        assert_true(touched > before + (48 << 20));
+        assert_true(dropped < before + (16 << 20));
+    }
+    assert_true(resident_pages(p, 1 << 20) >
+                0); /* still cached by the system: reading it again costs no disk */
+    uint64_t again = 0;
+    for (size_t i = 0; i < BIG; i += 512)
+        again += p[i];
+    assert_int_equal(sum, again);
+    sn_gguf_drop_pages(g, p - 4096, BIG + 8192); /* not within the mapping: nothing happens */
+    sn_gguf_drop_pages(g, &sum, sizeof sum);
+    assert_int_equal(p[5], 5);
+    sn_gguf_close(g);
+    unlink(path);
+}
+
+static void content_id(void **state)
+{
+    (void)state;
+    struct sn_heap heap;
+    struct sn_gguf *g;
+    struct gguf_bytes file;
+    struct tiny_spec spec = tiny_spec_default();
+    const char *path = path_of("tiny.gguf");
+    sn_heap_init(&heap, NULL);
+    tiny_model_build(&spec, &file);
+    gguf_bytes_save(&file, path);
+    uint64_t expected = XXH3_64bits(file.data, file.len);
+    assert_int_equal(sn_gguf_open(&g, &heap, path, NULL), SENNIT_OK);
+    assert_true(sn_gguf_file_hash(g) == expected);
+    assert_int_equal(sn_gguf_file_bytes(g), file.len);
+    uint64_t walked = gguf_walk(g);
+    sn_gguf_close(g);
+    assert_int_equal(sn_gguf_open_memory(&g, &heap, file.data, file.len, NULL), SENNIT_OK);
+    assert_true(sn_gguf_file_hash(g) == expected);
+    assert_true(gguf_walk(g) == walked);
+    sn_gguf_close(g);
+    file.data[file.len - 1] ^= 1;
+    assert_int_equal(sn_gguf_open_memory(&g, &heap, file.data, file.len, NULL), SENNIT_OK);
+    assert_true(sn_gguf_file_hash(g) != expected);
+    sn_gguf_close(g);
+    gguf_bytes_free(&file);
+    unlink(path);
+}
+
+static void every_allocation_fails(void **state)
+{
+    (void)state;
+    struct tiny_spec spec = tiny_spec_default();
+    const char *path = path_of("tiny.gguf");
+    uint64_t n = 1;
+    tiny_model_write(&spec, path);
+    for (;; n++) {
+        struct sn_heap heap;
+        struct sn_gguf *g = NULL;
+        struct sennit_error e = {.message = ""};
+        sn_heap_init(&heap, NULL);
+        sn_heap_fail_at(&heap, n);
+        sennit_status status = sn_gguf_open(&g, &heap, path, &e);
+        if (!sn_heap_failed(&heap)) {
+            assert_int_equal(status, SENNIT_OK);
+            sn_gguf_close(g);
+            break;
+        }
+        assert_int_equal(status, SENNIT_NOMEM);
+        assert_non_null(strstr(e.message, "out of memory"));
+        assert_null(g);
+        assert_int_equal(atomic_load(&heap.total), 0);
+    }
+    print_message("%llu allocations, each failed once\n", (unsigned long long)n - 1);
+    assert_true(n > 6);
+    unlink(path);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(system_errors),
+        cmocka_unit_test(pages_are_dropped),
+        cmocka_unit_test(content_id),
+        cmocka_unit_test(every_allocation_fails),
+    };
+    return cmocka_run_group_tests(tests, make_dir, remove_dir);
+}
