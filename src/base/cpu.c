@@ -21,7 +21,7 @@ static uint64_t xgetbv0(void)
 
 static void read_brand(char out[64])
 {
-    unsigned max = __get_cpuid_max(0x80000000u, NULL);
+    unsigned max = (unsigned)__get_cpuid_max(0x80000000u, NULL);
     if (max < 0x80000004u)
         return;
     for (unsigned i = 0; i < 3; i++) {
