@@ -72,7 +72,9 @@ static void put_number(struct gguf_bytes *b, size_t at, uint64_t v, size_t n)
 
 static void mutate_once(struct gguf_bytes *b, uint64_t *state)
 {
+    /* One statement per draw: the order of draws must not depend on the compiler. */
     size_t at = (size_t)below(state, b->len);
+    uint64_t number = nasty_number(state);
     switch (below(state, 7)) {
     case 0: /* a bit */
         b->data[at] = (uint8_t)(b->data[at] ^ 1u << below(state, 8));
@@ -84,10 +86,10 @@ static void mutate_once(struct gguf_bytes *b, uint64_t *state)
         put_number(b, at, tiny_random(state), 8);
         break;
     case 3: /* an extreme number, anywhere */
-        put_number(b, at, nasty_number(state), below(state, 2) ? 8 : 4);
+        put_number(b, at, number, below(state, 2) ? 8 : 4);
         break;
     case 4: /* an extreme number where a length is */
-        put_number(b, find_length_field(b, state), nasty_number(state), 8);
+        put_number(b, find_length_field(b, state), number, 8);
         break;
     case 5: { /* a length that is a little off */
         size_t field = find_length_field(b, state);
@@ -95,7 +97,7 @@ static void mutate_once(struct gguf_bytes *b, uint64_t *state)
         break;
     }
     default: /* a piece copied over another */
-        for (size_t i = 0, from = (size_t)below(state, b->len), n = (size_t)below(state, 64); i < n;
+        for (size_t i = 0, from = (size_t)below(state, b->len), n = (size_t)(number % 64); i < n;
              i++)
             if (at + i < b->len && from + i < b->len)
                 b->data[at + i] = b->data[from + i];
