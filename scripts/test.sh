@@ -22,9 +22,9 @@ for arg in "$@"; do
 done
 
 need_packages $build_packages $fetch_packages libcmocka-dev clang qemu-user binutils
-SENNIT_MODEL=$(scripts/fetch-smollm2.sh) || SENNIT_MODEL=
-[ -n "$SENNIT_MODEL" ] || say "WITHOUT THE MODEL: the tests that need it will be skipped"
-export SENNIT_MODEL
+SENNIT_SMOLLM2=$(scripts/fetch-smollm2.sh) || SENNIT_SMOLLM2=
+[ -n "$SENNIT_SMOLLM2" ] || say "WITHOUT THE MODEL: the tests that need it will be skipped"
+export SENNIT_SMOLLM2
 
 failed=()
 # run_tests NAME DIRECTORY CTEST-ARGUMENTS...
