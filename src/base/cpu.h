@@ -29,6 +29,10 @@ bool sn_isa_parse(const char *name, enum sn_isa *out);
 /* Number of CPUs this process may run on (affinity mask and cgroup quota, rounded up); at least 1. */
 int sn_cpu_count(void);
 
+/* Bytes of memory that this process may still take: the system's available memory, or what is left of the cgroup's
+ * limit when that is less. 0 = unknown. */
+uint64_t sn_memory_available(void);
+
 /* The floating-point environment of numerics.md rule 2: round to nearest, no flush to zero, no denormals-are-zero.
  * Enter on every thread before the first operation of a step, leave after the last. */
 struct sn_fpenv {

@@ -31,7 +31,7 @@ struct forms {
     uint32_t in, mid, ff, top;
 };
 
-static struct forms forms_of(const struct sn_model *m)
+static struct forms forms_of(const struct sennit_model *m)
 {
     struct forms forms = {.top = sn_form_bit(&m->head)};
     for (uint32_t i = 0; i < m->hp.n_layers; i++) {
@@ -98,7 +98,7 @@ static sennit_status buffers_alloc(struct sn_forward *f, struct forms forms)
     return acts_alloc(f->heap, f->top, forms.top, f->max_logits, hp->d_model);
 }
 
-sennit_status sn_forward_create(struct sn_forward **out, struct sn_heap *heap, const struct sn_model *m,
+sennit_status sn_forward_create(struct sn_forward **out, struct sn_heap *heap, const struct sennit_model *m,
                                 const struct sn_kernels *k, struct sn_pool *threads, struct sn_calls *calls,
                                 uint32_t max_tokens, uint32_t max_logits, struct sennit_error *err)
 {

@@ -30,7 +30,7 @@ enum { SN_ROW_BLOCK = 64 };
 enum { SN_PRIVATE_ROWS = 2 };
 
 struct sn_forward {
-    const struct sn_model *m;
+    const struct sennit_model *m;
     const struct sn_kernels *k;
     struct sn_pool *threads;
     struct sn_heap *heap;
@@ -68,7 +68,7 @@ struct sn_forward {
 
 /* Buffers for steps of at most max_tokens tokens and max_logits logits rows. `calls` is [n_lanes], borrowed.
  * Bytes are charged to SN_USE_SCRATCH; sn_forward_bytes says how many, without allocating. */
-sennit_status sn_forward_create(struct sn_forward **out, struct sn_heap *heap, const struct sn_model *m,
+sennit_status sn_forward_create(struct sn_forward **out, struct sn_heap *heap, const struct sennit_model *m,
                                 const struct sn_kernels *k, struct sn_pool *threads, struct sn_calls *calls,
                                 uint32_t max_tokens, uint32_t max_logits, struct sennit_error *err);
 void sn_forward_free(struct sn_forward *f); /* NULL is fine */

@@ -98,7 +98,7 @@ static sennit_status read_rope_scaling(struct keys *k, double *divisor, struct s
 
 /* freq[i] = base^(-2i / n_rot) / divisor, and / factor[i] where the file has rope_freqs (Llama 3.1). Su et al., arXiv
  * 2104.09864. */
-static sennit_status read_rope(struct sn_model *m, struct sn_loader *ld, struct keys *k, struct sennit_error *err)
+static sennit_status read_rope(struct sennit_model *m, struct sn_loader *ld, struct keys *k, struct sennit_error *err)
 {
     struct sn_hparams *hp = &m->hp;
     float base;
@@ -128,7 +128,7 @@ static sennit_status read_rope(struct sn_model *m, struct sn_loader *ld, struct 
     return SENNIT_OK;
 }
 
-sennit_status sn_hparams_read(struct sn_model *m, struct sn_loader *ld, const char *prefix, struct sennit_error *err)
+sennit_status sn_hparams_read(struct sennit_model *m, struct sn_loader *ld, const char *prefix, struct sennit_error *err)
 {
     struct keys k = {.g = ld->gguf, .prefix = prefix};
     struct sn_hparams *hp = &m->hp;

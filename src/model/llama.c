@@ -11,7 +11,7 @@
 
 #include <stdio.h>
 
-static sennit_status load_layer(struct sn_model *m, struct sn_loader *ld, uint32_t i, struct sennit_error *err)
+static sennit_status load_layer(struct sennit_model *m, struct sn_loader *ld, uint32_t i, struct sennit_error *err)
 {
     const struct sn_hparams *hp = &m->hp;
     struct sn_layer *l = &m->layers[i];
@@ -32,7 +32,7 @@ static sennit_status load_layer(struct sn_model *m, struct sn_loader *ld, uint32
     return SENNIT_OK;
 }
 
-static sennit_status load(struct sn_model *m, struct sn_loader *ld, struct sennit_error *err)
+static sennit_status load(struct sennit_model *m, struct sn_loader *ld, struct sennit_error *err)
 {
     SN_TRY(sn_hparams_read(m, ld, "llama", err));
     struct sn_hparams *hp = &m->hp;
@@ -50,7 +50,7 @@ static sennit_status load(struct sn_model *m, struct sn_loader *ld, struct senni
 
 static void forward(struct sn_forward *f, struct sn_lane *lane)
 {
-    const struct sn_model *m = f->m;
+    const struct sennit_model *m = f->m;
     sn_part_embed(f, lane); /* x [n_tokens, d_model] */
     for (uint32_t i = 0; i < m->hp.n_layers; i++) {
         const struct sn_layer *l = &m->layers[i];

@@ -3,7 +3,7 @@
 
 #include "model/loader.h"
 
-static sennit_status pick_arch(struct sn_model *m, const struct sn_gguf *g, struct sennit_error *err)
+static sennit_status pick_arch(struct sennit_model *m, const struct sn_gguf *g, struct sennit_error *err)
 {
     struct sn_gguf_str name;
     SN_TRY(sn_gguf_str(g, "general.architecture", &name, err));
@@ -26,7 +26,7 @@ static sennit_status pick_arch(struct sn_model *m, const struct sn_gguf *g, stru
 }
 
 /* An optional string of the file, copied. */
-static sennit_status copy_text(struct sn_model *m, const struct sn_gguf *g, const char *key, char **out, size_t *bytes,
+static sennit_status copy_text(struct sennit_model *m, const struct sn_gguf *g, const char *key, char **out, size_t *bytes,
                                struct sennit_error *err)
 {
     struct sn_gguf_str s;
@@ -41,7 +41,7 @@ static sennit_status copy_text(struct sn_model *m, const struct sn_gguf *g, cons
 }
 
 /* A template that cannot be parsed does not keep the model from running: its error is kept for who asks for it. */
-static sennit_status load_template(struct sn_model *m, const struct sn_gguf *g, struct sennit_error *err)
+static sennit_status load_template(struct sennit_model *m, const struct sn_gguf *g, struct sennit_error *err)
 {
     SN_TRY(copy_text(m, g, "tokenizer.chat_template", &m->chat_template, &m->chat_template_bytes, err));
     if (!m->chat_template)
@@ -55,10 +55,10 @@ static sennit_status load_template(struct sn_model *m, const struct sn_gguf *g, 
     return SENNIT_OK;
 }
 
-static sennit_status load_vocab(struct sn_model *m, const struct sn_gguf *g, const char *pre, struct sennit_error *err)
+static sennit_status load_vocab(struct sennit_model *m, const struct sn_gguf *g, const char *pre, struct sennit_error *err)
 {
-    SN_TRY(sn_vocab_load(&m->tokenizer, &m->heap, g, pre, &m->log, err));
-    size_t n = sn_tokenizer_vocab_size(m->tokenizer);
+    SN_TRY(sn_vocab_load(&m->vocab.t, &m->heap, g, pre, &m->log, err));
+    size_t n = sn_tokenizer_vocab_size(m->vocab.t);
     if (n != m->hp.n_vocab)
         return sn_fail(err, SENNIT_FORMAT, "the vocabulary has %zu tokens and the embedding %u rows; they must be equal",
                        n, m->hp.n_vocab);
@@ -67,7 +67,7 @@ static sennit_status load_vocab(struct sn_model *m, const struct sn_gguf *g, con
 
 static uint64_t packed_bytes(const struct sn_weights *w) { return sn_weights_bytes(w->type, w->n_in, w->n_out); }
 
-static void fill_info(struct sn_model *m, const struct sn_gguf *g, uint64_t n_parameters)
+static void fill_info(struct sennit_model *m, const struct sn_gguf *g, uint64_t n_parameters)
 {
     const struct sn_hparams *hp = &m->hp;
     uint64_t step = packed_bytes(&m->head);
@@ -93,12 +93,12 @@ static void fill_info(struct sn_model *m, const struct sn_gguf *g, uint64_t n_pa
         .step_weight_bytes = step,
         .content_hash = sn_gguf_file_hash(g),
         .chat_template = m->chat_template,
-        .bos_id = sn_tokenizer_bos(m->tokenizer),
-        .eos_id = sn_tokenizer_eos(m->tokenizer),
+        .bos_id = sn_tokenizer_bos(m->vocab.t),
+        .eos_id = sn_tokenizer_eos(m->vocab.t),
     };
 }
 
-static sennit_status load_all(struct sn_model *m, const struct sn_gguf *g, const struct sennit_model_options *o,
+static sennit_status load_all(struct sennit_model *m, const struct sn_gguf *g, const struct sennit_model_options *o,
                               struct sennit_error *err)
 {
     SN_TRY(pick_arch(m, g, err));
@@ -118,19 +118,20 @@ static sennit_status load_all(struct sn_model *m, const struct sn_gguf *g, const
 }
 
 /* The heap lives in the model, so the model itself comes from a heap of its own start: a copy made by hand. */
-static struct sn_model *new_model(const struct sennit_model_options *o)
+static struct sennit_model *new_model(const struct sennit_model_options *o)
 {
     struct sn_heap heap;
     sn_heap_init(&heap, &o->allocator);
-    struct sn_model *m = sn_calloc(&heap, SN_USE_MISC, 1, sizeof *m);
+    struct sennit_model *m = sn_calloc(&heap, SN_USE_MISC, 1, sizeof *m);
     if (!m)
         return NULL;
     sn_heap_init(&m->heap, &o->allocator);
+    m->vocab.heap = &m->heap;
     m->log = o->logger;
     return m;
 }
 
-static sennit_status finish_open(struct sn_model **out, struct sn_model *m, struct sn_gguf *g,
+static sennit_status finish_open(struct sennit_model **out, struct sennit_model *m, struct sn_gguf *g,
                                  const struct sennit_model_options *o, struct sennit_error *err)
 {
     sennit_status st = load_all(m, g, o, err);
@@ -143,11 +144,11 @@ static sennit_status finish_open(struct sn_model **out, struct sn_model *m, stru
     return SENNIT_OK;
 }
 
-sennit_status sn_model_open(struct sn_model **out, const char *path, const struct sennit_model_options *options,
+sennit_status sn_model_open(struct sennit_model **out, const char *path, const struct sennit_model_options *options,
                             struct sennit_error *err)
 {
     struct sennit_model_options o = options ? *options : (struct sennit_model_options){0};
-    struct sn_model *m = new_model(&o);
+    struct sennit_model *m = new_model(&o);
     if (!m)
         return sn_fail(err, SENNIT_NOMEM, "no memory for the model");
     struct sn_gguf *g = NULL;
@@ -162,11 +163,11 @@ sennit_status sn_model_open(struct sn_model **out, const char *path, const struc
     return st;
 }
 
-sennit_status sn_model_open_memory(struct sn_model **out, const void *data, size_t n_bytes,
+sennit_status sn_model_open_memory(struct sennit_model **out, const void *data, size_t n_bytes,
                                    const struct sennit_model_options *options, struct sennit_error *err)
 {
     struct sennit_model_options o = options ? *options : (struct sennit_model_options){0};
-    struct sn_model *m = new_model(&o);
+    struct sennit_model *m = new_model(&o);
     if (!m)
         return sn_fail(err, SENNIT_NOMEM, "no memory for the model");
     struct sn_gguf *g = NULL;
@@ -178,7 +179,7 @@ sennit_status sn_model_open_memory(struct sn_model **out, const void *data, size
     return finish_open(out, m, g, &o, err);
 }
 
-void sn_model_free(struct sn_model *m)
+void sn_model_free(struct sennit_model *m)
 {
     if (!m)
         return;
@@ -197,7 +198,7 @@ void sn_model_free(struct sn_model *m)
     if (!m->tied)
         sn_weights_release(heap, &m->head);
     sn_weights_release(heap, &m->embed);
-    sn_tokenizer_free(m->tokenizer);
+    sn_tokenizer_free(m->vocab.t);
     sn_template_free(m->parsed_template);
     sn_free(heap, SN_USE_TEXT, m->chat_template, m->chat_template_bytes);
     sn_free(heap, SN_USE_TEXT, m->name, m->name_bytes);
@@ -205,7 +206,7 @@ void sn_model_free(struct sn_model *m)
     host.fn(host.ctx, m, sizeof *m, 0);
 }
 
-struct sennit_cache_config sn_model_cache_config(const struct sn_model *m, uint32_t layer, const char *family,
+struct sennit_cache_config sn_model_cache_config(const struct sennit_model *m, uint32_t layer, const char *family,
                                                  sennit_type kv_type)
 {
     (void)layer; /* all layers of this family of graphs are alike */

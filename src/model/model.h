@@ -13,7 +13,6 @@
 
 struct sn_forward;
 struct sn_loader;
-struct sn_model;
 struct sn_lane;
 
 /* What the graphs of the decoder-only family share. Lengths in elements. */
@@ -37,13 +36,20 @@ struct sn_layer {
 struct sn_arch {
     const char *name; /* general.architecture */
     /* Reads hparams and weights. On failure the caller releases the model. */
-    sennit_status (*load)(struct sn_model *m, struct sn_loader *ld, struct sennit_error *err);
+    sennit_status (*load)(struct sennit_model *m, struct sn_loader *ld, struct sennit_error *err);
     /* The graph over one step; every worker of the pool runs it. */
     void (*forward)(struct sn_forward *f, struct sn_lane *lane);
 };
 extern const struct sn_arch *const sn_archs[]; /* NULL-terminated */
 
-struct sn_model {
+/* A tokenizer as the public interface hands it out; one of a model uses the model's heap. */
+struct sennit_tokenizer {
+    struct sn_heap own_heap;
+    struct sn_heap *heap; /* &own_heap, or the model's */
+    struct sn_tokenizer *t;
+};
+
+struct sennit_model {
     struct sn_heap heap;
     struct sennit_logger log;
     const struct sn_arch *arch;
@@ -53,7 +59,7 @@ struct sn_model {
     float *out_norm;
     struct sn_layer *layers; /* [n_layers] */
     double *rope_freq;       /* [n_rot / 2] radians per position */
-    struct sn_tokenizer *tokenizer;
+    struct sennit_tokenizer vocab;
     char *chat_template, *name;
     size_t chat_template_bytes, name_bytes; /* allocated, the NUL included */
     struct sn_template *parsed_template; /* NULL when there is none or it cannot be parsed */
@@ -62,19 +68,19 @@ struct sn_model {
 };
 
 /* As sennit_model_open. */
-sennit_status sn_model_open(struct sn_model **out, const char *path, const struct sennit_model_options *options,
+sennit_status sn_model_open(struct sennit_model **out, const char *path, const struct sennit_model_options *options,
                             struct sennit_error *err);
 /* Over bytes in memory, aligned to 8; only used during the call. */
-sennit_status sn_model_open_memory(struct sn_model **out, const void *data, size_t n_bytes,
+sennit_status sn_model_open_memory(struct sennit_model **out, const void *data, size_t n_bytes,
                                    const struct sennit_model_options *options, struct sennit_error *err);
-void sn_model_free(struct sn_model *m);
+void sn_model_free(struct sennit_model *m);
 
 /* The tokenizer of a GGUF file on a heap. */
 sennit_status sn_vocab_load(struct sn_tokenizer **out, struct sn_heap *heap, const struct sn_gguf *g, const char *pre,
                             const struct sennit_logger *log, struct sennit_error *err);
 
 /* A cache configuration for layer `layer` of the model. */
-struct sennit_cache_config sn_model_cache_config(const struct sn_model *m, uint32_t layer, const char *family,
+struct sennit_cache_config sn_model_cache_config(const struct sennit_model *m, uint32_t layer, const char *family,
                                                  sennit_type kv_type);
 
 #endif

@@ -1,0 +1,133 @@
+/* The engine's public functions that check arguments: validate, then call inward. */
+#include "sched/engine.h"
+
+enum { DEFAULT_ROWS = 16, MOST_ROWS = 4096, DEFAULT_CHUNK = 512, MOST_STEP_TOKENS = 1 << 20 };
+
+static sennit_status resolve_isa(const char *name, enum sn_isa *out, struct sennit_error *err)
+{
+    struct sn_cpu cpu = sn_cpu_detect();
+    *out = sn_isa_best(&cpu);
+    if (!name)
+        return SENNIT_OK;
+    if (!sn_isa_parse(name, out))
+        return sn_fail(err, SENNIT_INVALID, "unknown instruction set '%s'; use scalar, avx2 or avx512", name);
+    if (!sn_isa_available(&cpu, *out))
+        return sn_fail(err, SENNIT_UNSUPPORTED, "this CPU does not have %s; its best is %s", name,
+                       sn_isa_name(sn_isa_best(&cpu)));
+    return SENNIT_OK;
+}
+
+static sennit_status resolve_sizes(const struct sennit_engine_options *o, struct sn_engine_config *c,
+                                   struct sennit_error *err)
+{
+    c->n_threads = o->n_threads ? o->n_threads : (uint32_t)sn_cpu_count();
+    c->max_rows = o->max_rows ? o->max_rows : DEFAULT_ROWS;
+    c->chunk = o->chunk ? o->chunk : DEFAULT_CHUNK;
+    if (c->n_threads > 1024)
+        return sn_fail(err, SENNIT_INVALID, "n_threads is %u; at most 1024 are possible", c->n_threads);
+    if (c->max_rows > MOST_ROWS)
+        return sn_fail(err, SENNIT_INVALID, "max_rows is %u; at most %d are possible", c->max_rows, MOST_ROWS);
+    if (c->chunk > MOST_STEP_TOKENS)
+        return sn_fail(err, SENNIT_INVALID, "chunk is %u; at most %d are possible", c->chunk, MOST_STEP_TOKENS);
+    c->step_tokens = o->step_tokens ? o->step_tokens : c->max_rows + c->chunk;
+    if (c->step_tokens < c->max_rows || c->step_tokens > 2 * MOST_STEP_TOKENS)
+        return sn_fail(err, SENNIT_INVALID,
+                       "step_tokens is %u; it must be at least max_rows (%u), so that every row can move, and at most %d",
+                       c->step_tokens, c->max_rows, 2 * MOST_STEP_TOKENS);
+    if (c->chunk > c->step_tokens)
+        c->chunk = c->step_tokens;
+    return SENNIT_OK;
+}
+
+sennit_status sennit_engine_create(struct sennit_engine **out, const struct sennit_model *model,
+                                   const struct sennit_engine_options *options, struct sennit_error *err)
+{
+    if (!out || !model)
+        return sn_fail(err, SENNIT_INVALID, "out and model must not be NULL");
+    struct sennit_engine_options o = options ? *options : (struct sennit_engine_options){0};
+    struct sn_engine_config c = {
+        .log = o.logger,
+        .allocator = o.allocator,
+        .cache_family = o.cache_family ? o.cache_family : "plain",
+        .kv_type = o.kv_type_set ? o.kv_type : SENNIT_F16,
+        .pin = !o.no_pin,
+    };
+    SN_TRY(resolve_isa(o.isa, &c.isa, err));
+    SN_TRY(resolve_sizes(&o, &c, err));
+    c.cache_bytes = o.cache_bytes ? o.cache_bytes : sn_memory_available() / 2;
+    if (c.cache_bytes == 0)
+        return sn_fail(err, SENNIT_INVALID, "the available memory cannot be read here; set cache_bytes");
+    return sn_engine_create(out, model, &c, err);
+}
+
+static sennit_status check_prompt(const struct sennit_engine *e, const struct sennit_request_options *o,
+                                  struct sennit_error *err)
+{
+    const struct sn_hparams *hp = &e->m->hp;
+    if (!o->prompt || o->n_prompt == 0)
+        return sn_fail(err, SENNIT_INVALID, "the prompt is empty; it needs at least one token");
+    for (size_t i = 0; i < o->n_prompt; i++)
+        if (o->prompt[i] < 0 || (uint32_t)o->prompt[i] >= hp->n_vocab)
+            return sn_fail(err, SENNIT_INVALID, "prompt token %zu is %d; this vocabulary has 0 to %u", i, o->prompt[i],
+                           hp->n_vocab - 1);
+    for (uint32_t i = 0; o->forced && i < o->max_tokens; i++)
+        if (o->forced[i] < 0 || (uint32_t)o->forced[i] >= hp->n_vocab)
+            return sn_fail(err, SENNIT_INVALID, "forced token %u is %d; this vocabulary has 0 to %u", i, o->forced[i],
+                           hp->n_vocab - 1);
+    if (o->n_prompt > hp->context_length || o->max_tokens > hp->context_length - o->n_prompt)
+        return sn_fail(err, SENNIT_RANGE,
+                       "%zu prompt tokens and %u more do not fit the context of %llu; shorten the prompt or lower "
+                       "max_tokens",
+                       o->n_prompt, o->max_tokens, (unsigned long long)hp->context_length);
+    return SENNIT_OK;
+}
+
+static sennit_status check_request(const struct sennit_engine *e, const struct sennit_request_options *o,
+                                   struct sennit_error *err)
+{
+    SN_TRY(check_prompt(e, o, err));
+    if (o->n_logprobs > SN_MAX_LOGPROBS || o->n_logprobs > e->m->hp.n_vocab)
+        return sn_fail(err, SENNIT_INVALID, "n_logprobs is %u; at most %d and no more than the vocabulary are possible",
+                       o->n_logprobs, SN_MAX_LOGPROBS);
+    for (uint32_t i = 0; i < o->n_stop; i++)
+        if (!o->stop || !o->stop[i] || o->stop[i][0] == '\0')
+            return sn_fail(err, SENNIT_INVALID, "stop string %u is empty", i);
+    if (o->session && o->session->engine != e)
+        return sn_fail(err, SENNIT_INVALID, "the session belongs to another engine");
+    return SENNIT_OK;
+}
+
+sennit_status sennit_engine_submit(struct sennit_engine *e, const struct sennit_request_options *o,
+                                   struct sennit_request **out, struct sennit_error *err)
+{
+    if (!e || !o || !out)
+        return sn_fail(err, SENNIT_INVALID, "engine, options and out must not be NULL");
+    SN_TRY(check_request(e, o, err));
+    uint64_t need = o->max_tokens ? sn_engine_projected(e, o->n_prompt + o->max_tokens) : 0;
+    if (sn_admit(need, 0, e->cfg.cache_bytes, 0, 1) == SN_NEVER)
+        return sn_fail(err, SENNIT_TOO_BIG,
+                       "%zu prompt tokens and %u more need %llu bytes of cache; the whole budget is %llu bytes. Raise "
+                       "the cache budget, or ask for less",
+                       o->n_prompt, o->max_tokens, (unsigned long long)need, (unsigned long long)e->cfg.cache_bytes);
+    struct sennit_request *r;
+    SN_TRY(sn_request_create(&r, e, o, err));
+    sennit_status st = sn_sampling_check(&r->sampling, e->m->hp.n_vocab, err);
+    if (st == SENNIT_OK) {
+        r->need = need;
+        st = sn_engine_enqueue(e, r, o->session, err);
+    }
+    if (st != SENNIT_OK) {
+        sn_request_destroy(r);
+        return st;
+    }
+    *out = r;
+    return SENNIT_OK;
+}
+
+sennit_status sennit_engine_step(struct sennit_engine *e, bool *worked, struct sennit_error *err)
+{
+    if (!e || !worked)
+        return sn_fail(err, SENNIT_INVALID, "engine and worked must not be NULL");
+    sn_engine_step(e, worked);
+    return SENNIT_OK;
+}

@@ -1,0 +1,149 @@
+/* Admission: waiting requests become rows of the batch, finished rows leave it.
+ *
+ * Both are all or nothing over the layers: a new layout is made for every layer first, then all are swapped in. */
+#include "sched/engine.h"
+
+static void drop_fresh(struct sennit_engine *e)
+{
+    for (uint32_t l = 0; l < e->m->hp.n_layers; l++)
+        sennit_cache_dispose(&e->fresh[l]);
+}
+
+/* The serial cache that a new row starts from: its session's, or an empty one. *owned: dispose after the merge. */
+static sennit_status starting_cache(struct sennit_engine *e, const struct sennit_request *r, uint32_t layer,
+                                    struct sennit_cache **out, bool *owned, struct sennit_error *err)
+{
+    *owned = r->n_reused == 0;
+    if (!*owned) {
+        *out = r->session->layers[layer];
+        return SENNIT_OK;
+    }
+    struct sennit_cache_config c = sn_engine_cache_config(e, layer);
+    return sennit_cache_create(out, e->pages, &c, 1, err);
+}
+
+static sennit_status join_layer(struct sennit_engine *e, const struct sennit_request *r, uint32_t l,
+                                struct sennit_error *err)
+{
+    struct sennit_cache *serial = NULL;
+    bool owned;
+    SN_TRY(starting_cache(e, r, l, &serial, &owned, err));
+    const struct sennit_cache *sources[2] = {e->layers[l], serial};
+    uint32_t skip = e->n_rows == 0; /* an empty layout has nothing to bring */
+    sennit_status st = sennit_cache_make_empty_batch(e->layers[l], &e->fresh[l], err);
+    if (st == SENNIT_OK)
+        st = sennit_cache_merge_rows(e->fresh[l], sources + skip, 2 - skip, err);
+    if (owned)
+        sennit_cache_dispose(&serial);
+    return st;
+}
+
+static sennit_status join(struct sennit_engine *e, struct sennit_request *r, struct sennit_error *err)
+{
+    for (uint32_t l = 0; l < e->m->hp.n_layers; l++) {
+        sennit_status st = join_layer(e, r, l, err);
+        if (st != SENNIT_OK) {
+            drop_fresh(e);
+            return st;
+        }
+    }
+    for (uint32_t l = 0; l < e->m->hp.n_layers; l++) {
+        sennit_cache_dispose(&e->layers[l]);
+        e->layers[l] = e->fresh[l];
+        e->fresh[l] = NULL;
+    }
+    return SENNIT_OK;
+}
+
+static void start_row(struct sennit_engine *e, struct sennit_request *r)
+{
+    e->rows[e->n_rows++] = r;
+    e->reserved += r->need;
+    pthread_mutex_lock(&e->lock);
+    r->state = SN_REQ_RUNNING;
+    r->started = true;
+    pthread_cond_broadcast(&r->changed);
+    pthread_mutex_unlock(&e->lock);
+}
+
+static void pop_waiting(struct sennit_engine *e)
+{
+    struct sennit_request *r = e->waiting;
+    e->waiting = r->next;
+    if (!e->waiting)
+        e->waiting_end = &e->waiting;
+    r->next = NULL;
+    e->n_waiting--;
+}
+
+/* A request for no tokens has its answer already. */
+static void finish_empty(struct sennit_request *r)
+{
+    pthread_mutex_lock(&r->engine->lock);
+    r->started = true;
+    pthread_mutex_unlock(&r->engine->lock);
+    sn_request_finish(r, SENNIT_FINISH_LENGTH, NULL);
+}
+
+/* Tries the head of the queue. true: it left the queue. */
+static bool admit_head(struct sennit_engine *e)
+{
+    struct sennit_request *r = e->waiting;
+    struct sennit_session *own = r->session;
+    struct sennit_error err = {0};
+    if (r->max_tokens == 0) {
+        pop_waiting(e);
+        finish_empty(r);
+        return true;
+    }
+    if (e->n_rows >= e->cfg.max_rows)
+        return false;
+    uint64_t held = own ? own->held : 0; /* becomes part of the row */
+    sn_session_make_room(e, r->need > held ? r->need - held : 0, own);
+    if (sn_admit(r->need, e->reserved - held, e->cfg.cache_bytes, e->n_rows, e->cfg.max_rows) != SN_ADMIT)
+        return false;
+    pop_waiting(e);
+    r->n_reused = own ? sn_session_rewind(e, own, r->tokens, r->n_prompt) : 0;
+    r->n_state = r->n_reused;
+    sennit_status st = join(e, r, &err);
+    if (own)
+        sn_session_drop_state(e, own);
+    if (st == SENNIT_OK)
+        start_row(e, r);
+    else
+        sn_request_finish(r, SENNIT_FINISH_ERROR, &err);
+    return true;
+}
+
+void sn_engine_admit(struct sennit_engine *e)
+{
+    while (e->waiting && admit_head(e)) {
+    }
+}
+
+void sn_engine_remove_rows(struct sennit_engine *e, const bool *gone)
+{
+    uint32_t kept = 0;
+    for (uint32_t b = 0; b < e->n_rows; b++) {
+        struct sennit_request *r = e->rows[b];
+        if (!gone[b]) {
+            e->keep[kept++] = b;
+            continue;
+        }
+        e->reserved -= r->need;
+        if (r->session && r->end_finish != SENNIT_FINISH_ERROR)
+            sn_session_keep(e, r->session, b, r);
+    }
+    if (kept == e->n_rows)
+        return;
+    for (uint32_t l = 0; l < e->m->hp.n_layers; l++)
+        (void)sennit_cache_filter_rows(e->layers[l], e->keep, kept, NULL); /* valid rows: cannot fail */
+    for (uint32_t b = 0; b < e->n_rows; b++) {
+        struct sennit_request *r = e->rows[b];
+        if (gone[b])
+            sn_request_finish(r, r->end_finish, r->end_finish == SENNIT_FINISH_ERROR ? &r->end_error : NULL);
+    }
+    for (uint32_t i = 0; i < kept; i++)
+        e->rows[i] = e->rows[e->keep[i]];
+    e->n_rows = kept;
+}

@@ -1,0 +1,210 @@
+/* The scheduler's state: rows' life, admission, batch forming.
+ *
+ *            submit                admit                      stop, length, error, cancel
+ *   inbox ───────────▶ waiting ───────────▶ running (a row) ─────────────────────────────▶ done
+ *                         │                                                                 ▲
+ *                         └───────────────── cancel ─────────────────────────────────────────┘
+ *
+ * Invariants:
+ *  1. rows[b] is row b of every layer's cache; n_rows == sennit_cache_batch_size of each.
+ *  2. reserved == sum over rows of need + sum over sessions of held <= budget.
+ *  3. Only the owner's thread touches rows, layers and sessions' caches. The lock guards the inbox, requests' events,
+ *     cancel flags and reference counts.
+ *  4. A row's tokens[0 .. n_state) are in the state; tokens[n_state .. n_tokens) are pending, at least one. */
+#ifndef SN_ENGINE_H
+#define SN_ENGINE_H
+
+#include "base/cpu.h"
+#include "base/thread.h"
+#include "cache/pool.h"
+#include "model/forward.h"
+#include "sample/sample.h"
+#include "sched/policy.h"
+#include "sched/stop.h"
+#include "sennit/engine.h"
+
+#include <pthread.h>
+#define XXH_STATIC_LINKING_ONLY /* the hash state as a member, not an allocation of its own */
+#include <xxhash.h>
+
+enum { SN_MAX_LOGPROBS = 64 };
+
+/* One TOKEN event; text and top lie in the request's shared arrays. */
+struct sn_token_event {
+    int32_t id, forced_choice;
+    float logprob;
+    size_t text_end; /* the event's text ends here in out.data; it starts where the last one ended */
+    uint32_t n_top;
+};
+
+/* What a step found for a row, written by the worker that had its logits. */
+struct sn_choice {
+    int32_t id, sampled;
+    float logprob;
+    bool not_finite;
+};
+
+enum sn_request_state { SN_REQ_WAITING, SN_REQ_RUNNING, SN_REQ_DONE };
+
+struct sennit_request {
+    struct sennit_engine *engine;
+    struct sennit_request *next; /* inbox and waiting list */
+    uint64_t id;
+    int n_refs; /* user, engine; under the lock */
+    enum sn_request_state state;
+
+    /* fixed at submit */
+    struct sn_sampling sampling;
+    struct sn_bias *biases;
+    struct sn_stop_list stops;
+    int32_t *forced; /* [max_tokens] or NULL */
+    uint32_t max_tokens, n_logprobs;
+    bool want_logprob, ignore_eos;
+    struct sennit_session *session;
+
+    /* the row */
+    int32_t *tokens; /* [n_prompt + max_tokens] */
+    size_t n_prompt, n_tokens, n_state, n_reused;
+    uint32_t n_prefill_spans;
+    uint64_t need; /* bytes reserved */
+    struct sn_detok detok;
+    struct sn_buf text; /* all text decoded so far */
+    size_t n_given;     /* of it, given out */
+    bool stop_hit;      /* what is not given out begins with a stop string */
+    struct sn_choice choice;
+    sennit_finish end_finish; /* how the row ends, once it does */
+    struct sennit_error end_error;
+    struct sennit_logprob *step_top; /* [n_logprobs] of this step */
+    XXH3_state_t digest;
+
+    /* events, under the lock */
+    pthread_cond_t changed;
+    bool cancelled, started;
+    struct sn_token_event *events; /* [max_tokens] */
+    struct sennit_logprob *tops;   /* [max_tokens * n_logprobs] */
+    size_t n_events;
+    struct sn_buf out; /* text of the events */
+    sennit_finish finish;
+    struct sennit_error error;
+
+    /* the reader */
+    bool start_read, end_read;
+    size_t n_read, text_read;
+    struct sn_buf reader_text;
+    struct sennit_logprob *reader_top; /* [n_logprobs] */
+};
+
+struct sennit_session {
+    struct sennit_engine *engine;
+    struct sennit_session *next; /* engine's list */
+    bool released, busy;         /* under the lock: the user is done with it; a request has it */
+    struct sennit_cache **layers; /* [n_layers] serial caches, or NULL when it holds nothing */
+    int32_t *tokens;
+    size_t n_tokens;
+    uint64_t held, last_use;
+};
+
+struct sn_engine_config {
+    struct sennit_logger log;
+    enum sn_isa isa;
+    uint32_t n_threads, max_rows, chunk, step_tokens;
+    uint64_t cache_bytes;
+    const char *cache_family;
+    sennit_type kv_type;
+    bool pin;
+    struct sennit_allocator allocator;
+};
+
+struct sennit_engine {
+    struct sn_heap heap;
+    struct sn_engine_config cfg;
+    const struct sennit_model *m;
+    struct sn_kernels kernels;
+    struct sn_calls *calls;      /* [n_threads] */
+    struct sn_pool *threads;
+    struct sennit_pool *pages;
+    struct sn_forward *forward;
+    struct sn_sampler *samplers; /* [n_threads] */
+
+    struct sennit_cache **layers; /* [n_layers] the running batch */
+    struct sennit_cache **fresh;  /* [n_layers] scratch of admission */
+    struct sennit_cache **proto;  /* [n_layers] empty, never changed: what any thread may ask for sizes */
+    struct sennit_request **rows; /* [max_rows] */
+    uint32_t n_rows;
+    uint64_t reserved;
+    struct sennit_request *waiting, **waiting_end;
+    struct sennit_session *sessions;
+
+    /* of the step */
+    struct sn_want *wants;          /* [max_rows] */
+    uint32_t *span_tokens;          /* [max_rows] */
+    struct sennit_span *spans;      /* [max_rows] */
+    uint32_t *logit_rows;           /* [max_rows] row of logits row i */
+    struct sennit_step_span *last_step; /* [max_rows] */
+    uint32_t n_last;
+    uint32_t *keep;                 /* [max_rows] */
+    bool *gone;                     /* [max_rows] */
+
+    pthread_mutex_t lock;
+    pthread_cond_t wake; /* the owner: there may be something to do */
+    struct sennit_request *inbox, **inbox_end;
+    struct sennit_session *new_sessions;
+    bool poked;          /* a cancel or a released session waits */
+    bool closed;         /* sennit_engine_free has been called */
+    uint64_t n_refs;     /* the user, each request, each session */
+    uint64_t next_id, clock;
+
+    pthread_t thread;
+    bool has_thread, stop_thread, stop_now;
+
+    struct sennit_stats stats;
+    uint32_t n_waiting;
+    struct sennit_kernel_use *uses; /* [SN_K_COUNT] */
+    uint64_t *use_calls;            /* [SN_K_COUNT * n_threads] */
+};
+
+/* engine.c */
+sennit_status sn_engine_create(struct sennit_engine **out, const struct sennit_model *m, const struct sn_engine_config *cfg,
+                               struct sennit_error *err);
+void sn_engine_unref_locked(struct sennit_engine *e); /* takes the lock's ownership: unlocks, frees at zero */
+struct sennit_cache_config sn_engine_cache_config(const struct sennit_engine *e, uint32_t layer);
+/* Sum over layers of projected_bytes(tokens). */
+uint64_t sn_engine_projected(const struct sennit_engine *e, uint64_t tokens);
+
+/* request.c */
+sennit_status sn_request_create(struct sennit_request **out, struct sennit_engine *e,
+                                const struct sennit_request_options *o, struct sennit_error *err);
+void sn_request_destroy(struct sennit_request *r); /* one that was never queued */
+/* Any thread: puts a new request at the end of the queue. SENNIT_STATE when its session is busy. */
+sennit_status sn_engine_enqueue(struct sennit_engine *e, struct sennit_request *r, struct sennit_session *session,
+                                struct sennit_error *err);
+void sn_request_unref_locked(struct sennit_request *r); /* as sn_engine_unref_locked */
+/* Owner's thread: ends a request that is not (any more) a row. err may be NULL. */
+void sn_request_finish(struct sennit_request *r, sennit_finish finish, const struct sennit_error *err);
+/* Owner's thread: after a token was chosen: decodes, scans for stop strings, gives the event. Returns how the answer
+ * ended, or SENNIT_FINISH_NONE. */
+sennit_finish sn_request_take_choice(struct sennit_request *r, struct sennit_error *err);
+
+/* admit.c */
+void sn_engine_admit(struct sennit_engine *e); /* as many waiting ones as fit, in order */
+/* Removes the rows for which gone[b] is set: their state goes to their session or is freed. */
+void sn_engine_remove_rows(struct sennit_engine *e, const bool *gone);
+
+/* session.c */
+void sn_session_sweep(struct sennit_engine *e); /* frees what was released and is not busy */
+void sn_session_drop_state(struct sennit_engine *e, struct sennit_session *s);
+/* Drops idle sessions other than `but`, least recently used first, until `need` more bytes fit the budget. */
+void sn_session_make_room(struct sennit_engine *e, uint64_t need, const struct sennit_session *but);
+/* Trims the session's state to its longest common prefix with the prompt (at most n_prompt - 1) and says how long that
+ * is; 0 when nothing can be reused, and the session is then empty. */
+size_t sn_session_rewind(struct sennit_engine *e, struct sennit_session *s, const int32_t *prompt, size_t n_prompt);
+/* Keeps row b's state in the session of its request. Without memory the session stays empty. */
+void sn_session_keep(struct sennit_engine *e, struct sennit_session *s, uint32_t row, const struct sennit_request *r);
+
+/* step.c */
+/* Ends every request, waiting or running, as cancelled. */
+void sn_engine_cancel_all(struct sennit_engine *e);
+/* As sennit_engine_step; what goes wrong is a row's own error. */
+void sn_engine_step(struct sennit_engine *e, bool *worked);
+
+#endif

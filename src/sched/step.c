@@ -1,0 +1,286 @@
+/* One step of the engine: take orders, admit, form the batch, run it, give out what it found. */
+#include "sched/engine.h"
+
+/* ---- orders ---------------------------------------------------------------------------------------------------- */
+
+/* Moves the inbox to the waiting list, and new sessions to the engine's list. */
+static void take_orders(struct sennit_engine *e)
+{
+    pthread_mutex_lock(&e->lock);
+    for (struct sennit_request *r = e->inbox; r; r = r->next)
+        e->n_waiting++;
+    if (e->inbox) {
+        *e->waiting_end = e->inbox;
+        e->waiting_end = e->inbox_end;
+        e->inbox = NULL;
+        e->inbox_end = &e->inbox;
+    }
+    while (e->new_sessions) {
+        struct sennit_session *s = e->new_sessions;
+        e->new_sessions = s->next;
+        s->next = e->sessions;
+        e->sessions = s;
+    }
+    e->poked = false;
+    pthread_mutex_unlock(&e->lock);
+}
+
+static bool is_cancelled(struct sennit_request *r)
+{
+    pthread_mutex_lock(&r->engine->lock);
+    bool cancelled = r->cancelled;
+    pthread_mutex_unlock(&r->engine->lock);
+    return cancelled;
+}
+
+static bool cancel_waiting(struct sennit_engine *e)
+{
+    bool any = false;
+    struct sennit_request **at = &e->waiting;
+    while (*at) {
+        struct sennit_request *r = *at;
+        if (!is_cancelled(r)) {
+            at = &r->next;
+            continue;
+        }
+        *at = r->next;
+        r->next = NULL;
+        e->n_waiting--;
+        any = true;
+        sn_request_finish(r, SENNIT_FINISH_CANCELLED, NULL);
+    }
+    e->waiting_end = at;
+    return any;
+}
+
+static bool cancel_rows(struct sennit_engine *e)
+{
+    bool any = false;
+    for (uint32_t b = 0; b < e->n_rows; b++) {
+        e->gone[b] = is_cancelled(e->rows[b]);
+        if (e->gone[b])
+            e->rows[b]->end_finish = SENNIT_FINISH_CANCELLED;
+        any |= e->gone[b];
+    }
+    if (any)
+        sn_engine_remove_rows(e, e->gone);
+    return any;
+}
+
+/* ---- the batch ------------------------------------------------------------------------------------------------- */
+
+static uint64_t append_limit(const struct sennit_engine *e, uint32_t row)
+{
+    uint64_t most = SENNIT_UNBOUNDED;
+    for (uint32_t l = 0; l < e->m->hp.n_layers; l++) {
+        uint64_t n = sennit_cache_max_append_tokens(e->layers[l], row);
+        most = n < most ? n : most;
+    }
+    return most;
+}
+
+/* Fills the step's spans and the forward's tokens; returns the number of spans. */
+static uint32_t form_batch(struct sennit_engine *e)
+{
+    struct sn_forward *f = e->forward;
+    for (uint32_t b = 0; b < e->n_rows; b++)
+        e->wants[b] = (struct sn_want){.n_pending = e->rows[b]->n_tokens - e->rows[b]->n_state,
+                                       .n_max = append_limit(e, b)};
+    sn_form_spans(e->wants, e->n_rows, e->cfg.chunk, e->cfg.step_tokens, e->span_tokens);
+    uint32_t n_spans = 0;
+    f->n_tokens = f->n_logits = 0;
+    for (uint32_t b = 0; b < e->n_rows; b++) {
+        const struct sennit_request *r = e->rows[b];
+        uint32_t n = e->span_tokens[b];
+        if (n == 0)
+            continue;
+        e->spans[n_spans] = (struct sennit_span){.row = b, .pos = r->n_state, .n_tokens = n, .first_token = f->n_tokens};
+        e->last_step[n_spans] = (struct sennit_step_span){.request_id = r->id, .pos = r->n_state, .n_tokens = n};
+        for (uint32_t i = 0; i < n; i++) {
+            f->ids[f->n_tokens + i] = r->tokens[r->n_state + i];
+            f->token_span[f->n_tokens + i] = n_spans;
+        }
+        f->n_tokens += n;
+        if (r->n_state + n == r->n_tokens) {
+            e->logit_rows[f->n_logits] = b;
+            f->logit_tokens[f->n_logits++] = f->n_tokens - 1;
+        }
+        n_spans++;
+    }
+    return n_spans;
+}
+
+static sennit_status begin_all(struct sennit_engine *e, uint32_t n_spans, struct sennit_error *err)
+{
+    for (uint32_t l = 0; l < e->m->hp.n_layers; l++) {
+        sennit_status st = sennit_cache_append_begin(e->layers[l], e->spans, n_spans, e->m->hp.n_heads, err);
+        if (st == SENNIT_OK)
+            continue;
+        while (l-- > 0)
+            sennit_cache_append_abort(e->layers[l]);
+        return st;
+    }
+    return SENNIT_OK;
+}
+
+/* ---- choosing (any worker) ------------------------------------------------------------------------------------- */
+
+static void report(struct sennit_engine *e, struct sennit_request *r, const float *logits, struct sn_lane *lane)
+{
+    uint32_t n = e->m->hp.n_vocab;
+    struct sn_lse lse = sn_log_sum_exp(&e->kernels, lane->calls, logits, n);
+    r->choice.logprob = sn_logprob(lse, logits[r->choice.id]);
+    if (r->n_logprobs == 0)
+        return;
+    uint32_t best[SN_MAX_LOGPROBS];
+    SN_CALL(&e->kernels, lane->calls, top_k, logits, n, r->n_logprobs, best);
+    for (uint32_t i = 0; i < r->n_logprobs; i++)
+        r->step_top[i] = (struct sennit_logprob){.id = (int32_t)best[i], .logprob = sn_logprob(lse, logits[best[i]])};
+}
+
+/* The digest is over the f32 bits, least significant byte first. */
+static void digest_logits(struct sennit_request *r, const float *logits, size_t n)
+{
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    XXH3_64bits_update(&r->digest, logits, n * sizeof *logits);
+#else
+    for (size_t i = 0; i < n; i++) {
+        uint32_t u;
+        memcpy(&u, &logits[i], sizeof u);
+        u = __builtin_bswap32(u);
+        XXH3_64bits_update(&r->digest, &u, sizeof u);
+    }
+#endif
+}
+
+static void on_logits(void *ctx, uint32_t index, const float *logits, struct sn_lane *lane)
+{
+    struct sennit_engine *e = ctx;
+    struct sennit_request *r = e->rows[e->logit_rows[index]];
+    uint32_t n = e->m->hp.n_vocab;
+    r->choice = (struct sn_choice){.id = -1, .sampled = -1};
+    if (!SN_CALL(&e->kernels, lane->calls, all_finite, logits, n)) {
+        r->choice.not_finite = true;
+        return;
+    }
+    digest_logits(r, logits, n);
+    size_t n_answer = r->n_tokens - r->n_prompt;
+    struct sn_history h = {r->tokens, r->n_prompt, r->tokens + r->n_prompt, n_answer};
+    int32_t id = sn_sample(&e->samplers[lane->index], &e->kernels, lane->calls, logits, &r->sampling, &h);
+    r->choice.sampled = id;
+    r->choice.id = r->forced ? r->forced[n_answer] : id;
+    if (r->want_logprob)
+        report(e, r, logits, lane);
+}
+
+/* ---- after the step -------------------------------------------------------------------------------------------- */
+
+static sennit_status not_finite(struct sennit_request *r, struct sennit_error *err)
+{
+    return sn_fail(err, SENNIT_NUMERIC,
+                   "a NaN or an infinity reached the answer at token %zu; the model file may be damaged, or its weights "
+                   "may overflow",
+                   r->n_state);
+}
+
+/* Brings row b up to date; true when it ends. */
+static bool settle_row(struct sennit_engine *e, const struct sennit_span *span)
+{
+    struct sn_forward *f = e->forward;
+    struct sennit_request *r = e->rows[span->row];
+    r->n_state += span->n_tokens;
+    if (r->n_tokens == r->n_prompt)
+        r->n_prefill_spans++;
+    bool fault = false;
+    for (uint32_t i = 0; i < span->n_tokens; i++)
+        fault |= f->fault[span->first_token + i] != 0;
+    bool chose = r->n_state == r->n_tokens;
+    if (fault || (chose && r->choice.not_finite)) {
+        r->end_finish = SENNIT_FINISH_ERROR;
+        not_finite(r, &r->end_error);
+        return true;
+    }
+    if (!chose)
+        return false;
+    r->end_finish = sn_request_take_choice(r, &r->end_error);
+    return r->end_finish != SENNIT_FINISH_NONE;
+}
+
+static void count_step(struct sennit_engine *e, uint32_t n_spans)
+{
+    struct sn_forward *f = e->forward;
+    struct sennit_stats *s = &e->stats;
+    s->n_steps++;
+    s->n_decode_steps += f->n_tokens == n_spans;
+    s->n_spans += n_spans;
+    s->n_tokens += f->n_tokens;
+    s->n_logit_rows += f->n_logits;
+    s->most_rows_in_step = n_spans > s->most_rows_in_step ? n_spans : s->most_rows_in_step;
+    for (uint32_t i = 0; i < f->n_lanes; i++)
+        s->weight_bytes_read += f->lanes[i].weight_bytes;
+    e->n_last = n_spans;
+}
+
+/* The batch cannot run, for want of memory that admission could not foresee: the youngest row gives way, so that the
+ * others go on. */
+static void give_up_youngest(struct sennit_engine *e, const struct sennit_error *err)
+{
+    memset(e->gone, 0, e->cfg.max_rows * sizeof *e->gone);
+    struct sennit_request *r = e->rows[e->n_rows - 1];
+    r->end_finish = SENNIT_FINISH_ERROR;
+    r->end_error = *err;
+    e->gone[e->n_rows - 1] = true;
+    sn_engine_remove_rows(e, e->gone);
+}
+
+static void run_batch(struct sennit_engine *e, uint32_t n_spans)
+{
+    struct sn_forward *f = e->forward;
+    f->caches = e->layers;
+    f->spans = e->spans;
+    f->n_spans = n_spans;
+    f->on_logits = on_logits;
+    f->on_logits_ctx = e;
+    sn_forward_run(f);
+    count_step(e, n_spans);
+    memset(e->gone, 0, e->cfg.max_rows * sizeof *e->gone);
+    bool any = false;
+    for (uint32_t i = 0; i < n_spans; i++) {
+        bool ended = settle_row(e, &e->spans[i]);
+        e->gone[e->spans[i].row] = ended;
+        any |= ended;
+    }
+    if (any)
+        sn_engine_remove_rows(e, e->gone);
+}
+
+void sn_engine_cancel_all(struct sennit_engine *e)
+{
+    take_orders(e);
+    for (struct sennit_request *r = e->waiting; r; r = r->next)
+        r->cancelled = true;
+    for (uint32_t b = 0; b < e->n_rows; b++)
+        e->rows[b]->cancelled = true;
+    cancel_waiting(e);
+    cancel_rows(e);
+}
+
+void sn_engine_step(struct sennit_engine *e, bool *worked)
+{
+    struct sennit_error problem = {0};
+    take_orders(e);
+    *worked = cancel_waiting(e);
+    *worked |= cancel_rows(e);
+    sn_session_sweep(e);
+    uint32_t before = e->n_waiting;
+    sn_engine_admit(e);
+    *worked |= e->n_waiting != before;
+    if (e->n_rows == 0)
+        return;
+    *worked = true;
+    uint32_t n_spans = form_batch(e);
+    if (begin_all(e, n_spans, &problem) == SENNIT_OK)
+        run_batch(e, n_spans);
+    else
+        give_up_youngest(e, &problem);
+}
