@@ -1,43 +1,10 @@
-#include "text/bpe.h"
-
-struct sn_bpe_pair {
-    int32_t left, right; /* left == SN_BPE_NONE: free slot */
-    uint32_t rank;
-};
-
-/* One token of the word being merged, in a doubly linked list over an array. Invariants during
- * merging:
- *  - positions in list order are ascending; symbol 0 is always alive (merges keep the left side);
- *  - a dead symbol has id SN_BPE_NONE and no neighbour points to it;
- *  - every adjacent pair of live symbols that has a rank was queued with that rank. */
-struct sn_bpe_symbol {
-    int32_t id;
-    int32_t prev, next; /* SN_BPE_NONE at the ends */
-};
-
-/* ---- table of pairs
- * ------------------------------------------------------------------------------ */
-
-static size_t pair_slot(const struct sn_bpe *b, int32_t left, int32_t right)
-{
-    uint64_t h = ((uint64_t)(uint32_t)left << 32 | (uint32_t)right) * 0x9E3779B97F4A7C15u;
-    return (size_t)(h >> 20 ^ h >> 44) & (b->n_slots - 1);
-}
-
-/* The slot that holds the pair, or the free one where it would go. */
-static struct sn_bpe_pair *find_pair(const struct sn_bpe *b, int32_t left, int32_t right)
-{
-    size_t i = pair_slot(b, left, right);
-    while (b->pairs[i].left != SN_BPE_NONE &&
-           (b->pairs[i].left != left || b->pairs[i].right != right))
-        i = (i + 1) & (b->n_slots - 1);
-    return &b->pairs[i];
-}
+/* The table of pairs, and merging with a heap. */
+#include "text/bpe_internal.h"
 
 sennit_status sn_bpe_init(struct sn_bpe *b, struct sn_heap *heap, size_t n_ranks,
                           struct sennit_error *err)
 {
-    *b = (struct sn_bpe){.heap = heap, .n_ranks = n_ranks, .n_slots = 16};
+    *b = (struct sn_bpe){.heap = heap, .n_ranks = n_ranks, .n_slots = 16, .long_word = 2048};
     for (size_t i = 0; i < SN_ARRAY_LEN(b->byte_id); i++)
         b->byte_id[i] = SN_BPE_NONE;
     while (b->n_slots < 2 * n_ranks)
@@ -55,7 +22,7 @@ sennit_status sn_bpe_init(struct sn_bpe *b, struct sn_heap *heap, size_t n_ranks
 
 void sn_bpe_set(struct sn_bpe *b, size_t rank, int32_t left, int32_t right, int32_t result)
 {
-    *find_pair(b, left, right) = (struct sn_bpe_pair){left, right, (uint32_t)rank};
+    *sn_bpe_find(b, left, right) = (struct sn_bpe_pair){left, right, (uint32_t)rank};
     b->result[rank] = result;
 }
 
@@ -69,8 +36,7 @@ void sn_bpe_free(struct sn_bpe *b)
     b->result = NULL;
 }
 
-/* ---- queue: a heap with four children per node, smallest (rank, position) first
- * ------------------ */
+/* ---- queue: a heap with four children per node, smallest (rank, position) first ---- */
 
 static void sift_down(uint64_t *q, size_t n, size_t i, uint64_t key)
 {
@@ -87,7 +53,7 @@ static void sift_down(uint64_t *q, size_t n, size_t i, uint64_t key)
     q[i] = key;
 }
 
-static void queue_push(uint64_t *q, size_t *n, uint64_t key)
+void sn_bpe_queue_push(uint64_t *q, size_t *n, uint64_t key)
 {
     size_t i = (*n)++;
     while (i > 0 && q[(i - 1) / 4] > key) {
@@ -97,7 +63,7 @@ static void queue_push(uint64_t *q, size_t *n, uint64_t key)
     q[i] = key;
 }
 
-static uint64_t queue_pop(uint64_t *q, size_t *n)
+uint64_t sn_bpe_queue_pop(uint64_t *q, size_t *n)
 {
     uint64_t top = q[0];
     uint64_t last = q[--*n];
@@ -106,34 +72,28 @@ static uint64_t queue_pop(uint64_t *q, size_t *n)
     return top;
 }
 
-/* ---- merging
- * ------------------------------------------------------------------------------------- */
+/* ---- merging ---- */
 
-void sn_bpe_scratch_free(struct sn_bpe_scratch *s, struct sn_heap *heap)
+void sn_bpe_scratch_free(struct sn_bpe_scratch *s, const struct sn_bpe *b)
 {
-    if (s->symbols)
-        sn_free(heap, SN_USE_TEXT, s->symbols, s->cap * sizeof *s->symbols);
-    if (s->queue)
-        sn_free(heap, SN_USE_TEXT, s->queue, 2 * s->cap * sizeof *s->queue);
+    sn_free(b->heap, SN_USE_TEXT, s->symbols, s->cap * sizeof *s->symbols);
+    sn_free(b->heap, SN_USE_TEXT, s->queue, 2 * b->long_word * sizeof *s->queue);
     *s = (struct sn_bpe_scratch){0};
 }
 
-/* A merge takes at least one entry out of the queue and puts at most two in, and a word of n
- * symbols has fewer than n merges: 2n entries are enough. */
 static sennit_status reserve(struct sn_bpe_scratch *s, struct sn_heap *heap, size_t n,
                              struct sennit_error *err)
 {
     if (n <= s->cap)
         return SENNIT_OK;
     size_t cap = sn_max_size(n, sn_max_size(256, s->cap * 2));
-    sn_bpe_scratch_free(s, heap);
-    s->symbols = sn_alloc(heap, SN_USE_TEXT, cap * sizeof *s->symbols);
-    s->queue = sn_alloc(heap, SN_USE_TEXT, 2 * cap * sizeof *s->queue);
+    struct sn_bpe_symbol *fresh = sn_alloc(heap, SN_USE_TEXT, cap * sizeof *fresh);
+    if (!fresh)
+        return sn_fail(err, SENNIT_NOMEM, "no memory to tokenize a word of %zu bytes", n);
+    sn_free(heap, SN_USE_TEXT, s->symbols, s->cap * sizeof *fresh);
+    s->symbols = fresh;
     s->cap = cap;
-    if (s->symbols && s->queue)
-        return SENNIT_OK;
-    sn_bpe_scratch_free(s, heap);
-    return sn_fail(err, SENNIT_NOMEM, "no memory to tokenize a word of %zu bytes", n);
+    return SENNIT_OK;
 }
 
 static size_t fill_symbols(const struct sn_bpe *b, struct sn_bpe_symbol *sym, const char *word,
@@ -155,9 +115,9 @@ static size_t fill_symbols(const struct sn_bpe *b, struct sn_bpe_symbol *sym, co
 static void queue_pair(const struct sn_bpe *b, const struct sn_bpe_symbol *sym, int32_t left,
                        uint64_t *q, size_t *n_queue)
 {
-    const struct sn_bpe_pair *p = find_pair(b, sym[left].id, sym[sym[left].next].id);
+    const struct sn_bpe_pair *p = sn_bpe_find(b, sym[left].id, sym[sym[left].next].id);
     if (p->left != SN_BPE_NONE)
-        queue_push(q, n_queue, (uint64_t)p->rank << 32 | (uint32_t)left);
+        sn_bpe_queue_push(q, n_queue, sn_bpe_key(p->rank, left));
 }
 
 static size_t queue_initial(const struct sn_bpe *b, const struct sn_bpe_symbol *sym, size_t n,
@@ -165,9 +125,9 @@ static size_t queue_initial(const struct sn_bpe *b, const struct sn_bpe_symbol *
 {
     size_t n_queue = 0;
     for (size_t i = 0; i + 1 < n; i++) {
-        const struct sn_bpe_pair *p = find_pair(b, sym[i].id, sym[i + 1].id);
+        const struct sn_bpe_pair *p = sn_bpe_find(b, sym[i].id, sym[i + 1].id);
         if (p->left != SN_BPE_NONE)
-            q[n_queue++] = (uint64_t)p->rank << 32 | i;
+            q[n_queue++] = sn_bpe_key(p->rank, (int32_t)i);
     }
     if (n_queue > 1)
         for (size_t i = (n_queue - 2) / 4 + 1; i-- > 0;)
@@ -175,41 +135,46 @@ static size_t queue_initial(const struct sn_bpe *b, const struct sn_bpe_symbol *
     return n_queue;
 }
 
-static void merge_all(const struct sn_bpe *b, struct sn_bpe_symbol *sym, size_t n, uint64_t *q)
+static void merge_short(const struct sn_bpe *b, struct sn_bpe_symbol *sym, size_t n, uint64_t *q)
 {
     size_t n_queue = queue_initial(b, sym, n, q);
     while (n_queue > 0) {
-        uint64_t key = queue_pop(q, &n_queue);
-        int32_t at = (int32_t)(uint32_t)key;
-        int32_t next = sym[at].next;
-        if (sym[at].id == SN_BPE_NONE || next == SN_BPE_NONE)
+        uint64_t key = sn_bpe_queue_pop(q, &n_queue);
+        if (!sn_bpe_merge(b, sym, key))
             continue;
-        int32_t result = b->result[key >> 32];
-        const struct sn_bpe_pair *p = find_pair(b, sym[at].id, sym[next].id);
-        if (p->left == SN_BPE_NONE || b->result[p->rank] != result)
-            continue; /* a neighbour changed since this was queued */
-        sym[at].id = result;
-        sym[at].next = sym[next].next;
-        sym[next].id = SN_BPE_NONE;
-        if (sym[at].next != SN_BPE_NONE) {
-            sym[sym[at].next].prev = at;
-            queue_pair(b, sym, at, q, &n_queue);
-        }
+        int32_t at = (int32_t)(uint32_t)key;
         if (sym[at].prev != SN_BPE_NONE)
             queue_pair(b, sym, sym[at].prev, q, &n_queue);
+        if (sym[at].next != SN_BPE_NONE)
+            queue_pair(b, sym, at, q, &n_queue);
     }
+}
+
+static sennit_status merge_word(const struct sn_bpe *b, struct sn_bpe_scratch *s, const char *word,
+                                size_t n, size_t *n_symbols, struct sennit_error *err)
+{
+    SN_TRY(reserve(s, b->heap, n, err));
+    *n_symbols = fill_symbols(b, s->symbols, word, n);
+    if (*n_symbols > b->long_word)
+        return sn_bpe_merge_long(b, s->symbols, *n_symbols, err);
+    /* The queue is only needed here: a long word has its own. */
+    if (!s->queue)
+        s->queue = sn_alloc(b->heap, SN_USE_TEXT, 2 * b->long_word * sizeof *s->queue);
+    if (!s->queue)
+        return sn_fail(err, SENNIT_NOMEM, "no memory to tokenize a word of %zu bytes", n);
+    merge_short(b, s->symbols, *n_symbols, s->queue);
+    return SENNIT_OK;
 }
 
 sennit_status sn_bpe_encode(const struct sn_bpe *b, struct sn_bpe_scratch *s, const char *word,
                             size_t n, struct sn_tokens *out, size_t *n_dropped,
                             struct sennit_error *err)
 {
-    SN_TRY(reserve(s, b->heap, n, err));
-    size_t k = fill_symbols(b, s->symbols, word, n);
+    size_t k;
+    SN_TRY(merge_word(b, s, word, n, &k, err));
     *n_dropped += n - k;
     if (k == 0)
         return SENNIT_OK;
-    merge_all(b, s->symbols, k, s->queue);
     for (int32_t i = 0; i != SN_BPE_NONE; i = s->symbols[i].next)
         if (sn_tokens_push(out, s->symbols[i].id) != SENNIT_OK)
             return sn_fail(err, SENNIT_NOMEM, "no memory for %zu token ids", out->n + 1);

@@ -23,6 +23,7 @@ struct sn_bpe {
     size_t n_slots;
     int32_t *result; /* [n_ranks] token that the merge of this rank makes */
     size_t n_ranks;
+    size_t long_word; /* words of more symbols than this take bpe_long.c's queue; same result */
 };
 
 /* Room for n_ranks merges; byte_id all NONE. */
@@ -35,11 +36,12 @@ void sn_bpe_free(struct sn_bpe *b);
 
 /* Scratch of one thread: grows to the longest word met. Zero to start. */
 struct sn_bpe_scratch {
-    struct sn_bpe_symbol *symbols;
-    uint64_t *queue;
+    struct sn_bpe_symbol *symbols; /* [cap] */
     size_t cap;
+    uint64_t *queue; /* [2 * long_word]: a merge takes at least one entry out and puts at most two
+                        in, and a word of n symbols has fewer than n merges */
 };
-void sn_bpe_scratch_free(struct sn_bpe_scratch *s, struct sn_heap *heap);
+void sn_bpe_scratch_free(struct sn_bpe_scratch *s, const struct sn_bpe *b);
 
 /* Appends the tokens of word[0..n) to out; *n_dropped grows by the bytes that have no token. */
 sennit_status sn_bpe_encode(const struct sn_bpe *b, struct sn_bpe_scratch *s, const char *word,

@@ -4,8 +4,7 @@
 #include <pcre2.h>
 #include <stdio.h>
 
-/* ---- the table
- * ----------------------------------------------------------------------------------- */
+/* ---- the table ---- */
 
 /* White space as the reference's regular expressions have it (the Unicode property White_Space).
  * PCRE2's own \s under PCRE2_UCP also takes U+180E, which lost the property in Unicode 6.3. */
@@ -23,7 +22,7 @@
 #define CASED(suffix, digits)                                                                      \
     "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"     \
     "+" suffix "|[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]+[\\p{Ll}\\p{Lm}\\p{"   \
-               "Lo}\\p{M}]*" suffix "|" digits "| ?[^" WS "\\p{L}\\p{N}]+[\\r\\n/]*|[" WS          \
+    "Lo}\\p{M}]*" suffix "|" digits "| ?[^" WS "\\p{L}\\p{N}]+[\\r\\n/]*|[" WS                     \
     "]*[\\r\\n]+|" SPACES
 #define CJK "[\\x{4E00}-\\x{9FA5}\\x{800}-\\x{4E00}\\x{AC00}-\\x{D7FF}]+"
 /* The letters of European scripts that have case, as deepseek-llm lists them. */
@@ -122,8 +121,7 @@ void sn_pretok_names(char *out, size_t size)
     }
 }
 
-/* ---- PCRE2 on our heap
- * --------------------------------------------------------------------------- */
+/* ---- PCRE2 on our heap ---- */
 
 struct sn_pretok {
     struct sn_heap *heap;
@@ -277,8 +275,7 @@ void sn_pretok_scratch_free(struct sn_pretok_scratch *s, const struct sn_pretok 
     sn_free(p->heap, SN_USE_TEXT, s, sizeof *s);
 }
 
-/* ---- splitting
- * ----------------------------------------------------------------------------------- */
+/* ---- splitting ---- */
 
 struct split {
     const struct sn_pretok *p;

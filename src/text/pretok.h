@@ -1,7 +1,12 @@
 /* Pre-tokenizers: the cut of a text into words, inside which BPE merges. Data, not code: a row of a
  * table names the PCRE2 patterns, applied in order; each pattern cuts every piece that the ones
  * before it left into matches and what lies between them ("isolated" split). No piece is ever
- * dropped, so the words joined are the text. */
+ * dropped, so the words joined are the text.
+ *
+ * Character properties (letter, number, ...) are those of the PCRE2 that runs: Unicode 14 in its
+ * 10.42, Unicode 16 in its 10.45. A letter or number assigned between the version here and the one
+ * that the reference was built with may be cut differently; every older character is cut the same.
+ */
 #ifndef SN_TEXT_PRETOK_H
 #define SN_TEXT_PRETOK_H
 

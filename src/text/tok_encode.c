@@ -21,8 +21,7 @@ struct run {
     struct sn_bpe_scratch bpe;
 };
 
-/* ---- token array
- * --------------------------------------------------------------------------------- */
+/* ---- token array ---- */
 
 void sn_tokens_init(struct sn_tokens *v, struct sn_heap *heap)
 {
@@ -50,8 +49,7 @@ void sn_tokens_free(struct sn_tokens *v)
     sn_tokens_init(v, v->heap);
 }
 
-/* ---- one run
- * ------------------------------------------------------------------------------------- */
+/* ---- one run ---- */
 
 static sennit_status push(struct run *r, int32_t id, struct sennit_error *err)
 {
@@ -117,7 +115,7 @@ static sennit_status run(const struct sn_tokenizer *t, const char *text, size_t 
         status = encode_spans(&r, text, n, spans, err);
     if (status == SENNIT_OK && flags & SN_TOK_ADD_EOS && t->add_eos)
         status = push(&r, t->eos, err);
-    sn_bpe_scratch_free(&r.bpe, t->heap);
+    sn_bpe_scratch_free(&r.bpe, &t->bpe);
     sn_pretok_scratch_free(r.pretok, t->pretok);
     if (status == SENNIT_OK && report)
         *report = r.report;

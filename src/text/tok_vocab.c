@@ -37,10 +37,10 @@ static const char *const turn_names[] = {
     "<|eot_id|>",      "<|im_end|>",         "<|end|>",      "<end_of_turn>", "<|eot|>", "<EOT>",
     "<|end_of_turn|>", "<end_of_utterance>", "<|endoftext|>"};
 
-/* ---- byte alphabet
- * ------------------------------------------------------------------------------- Byte-level
- * vocabularies write each byte as one printable character: the printable ones of Latin-1 as
- * themselves, the 68 others as U+0100, U+0101, ... in ascending order. */
+/* ---- byte alphabet ---- */
+
+/* Byte-level vocabularies write each byte as one printable character: the printable ones of Latin-1
+ * as themselves, the 68 others as U+0100, U+0101, ... in ascending order. */
 
 static bool stands_for_itself(unsigned c)
 {
@@ -77,8 +77,7 @@ bool sn_tok_decode_name(const char *name, size_t n, char *out, size_t *n_out)
     return true;
 }
 
-/* ---- tokens
- * -------------------------------------------------------------------------------------- */
+/* ---- tokens ---- */
 
 static bool is_special_type(int type)
 {
@@ -152,8 +151,7 @@ static sennit_status load_tokens(struct sn_tokenizer *t, const struct sn_vocab_d
     return SENNIT_OK;
 }
 
-/* ---- lookup by bytes
- * ----------------------------------------------------------------------------- */
+/* ---- lookup by bytes ---- */
 
 static size_t hash_bytes(const char *s, size_t n)
 {
@@ -205,8 +203,7 @@ static sennit_status build_table(struct sn_tokenizer *t, struct sennit_error *er
     return SENNIT_OK;
 }
 
-/* ---- special tokens
- * ------------------------------------------------------------------------------ */
+/* ---- special tokens ---- */
 
 static int compare_texts(const struct sn_tokenizer *t, int32_t a, int32_t b)
 {
@@ -293,8 +290,7 @@ int32_t sn_token_find(const struct sn_tokenizer *t, const char *text, size_t len
     return id >= 0 || len == 0 ? id : sn_tok_find_bytes(t, text, len);
 }
 
-/* ---- merges
- * -------------------------------------------------------------------------------------- */
+/* ---- merges ---- */
 
 /* A part of a merge: by name to a byte-level token. */
 static int32_t find_part(const struct sn_tokenizer *t, const char *name, size_t n, char *bytes,
@@ -379,8 +375,7 @@ static sennit_status load_merges(struct sn_tokenizer *t, const struct sn_vocab_d
     return status;
 }
 
-/* ---- ids with a meaning
- * -------------------------------------------------------------------------- */
+/* ---- ids with a meaning ---- */
 
 static sennit_status check_id(const struct sn_tokenizer *t, const char *field, int32_t id,
                               struct sennit_error *err)
@@ -430,8 +425,7 @@ static sennit_status set_special_ids(struct sn_tokenizer *t, const struct sn_voc
     return SENNIT_OK;
 }
 
-/* ---- creation
- * ------------------------------------------------------------------------------------ */
+/* ---- creation ---- */
 
 static sennit_status choose_pretok(struct sn_tokenizer *t, const struct sn_vocab_desc *d,
                                    const char *override, struct sennit_error *err)
@@ -509,8 +503,7 @@ void sn_tokenizer_free(struct sn_tokenizer *t)
     sn_free(heap, SN_USE_TEXT, t, sizeof *t);
 }
 
-/* ---- questions
- * ----------------------------------------------------------------------------------- */
+/* ---- questions ---- */
 
 static bool valid(const struct sn_tokenizer *t, int32_t id)
 {

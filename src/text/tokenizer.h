@@ -64,8 +64,7 @@ sennit_status sn_tokenizer_create(struct sn_tokenizer **out, struct sn_heap *hea
                                   const struct sennit_logger *log, struct sennit_error *err);
 void sn_tokenizer_free(struct sn_tokenizer *t); /* NULL is fine */
 
-/* ---- text to ids
- * --------------------------------------------------------------------------------- */
+/* ---- text to ids ---- */
 
 /* Growable array of token ids. Starts as sn_tokens_init; released by sn_tokens_free. */
 struct sn_tokens {
@@ -117,8 +116,7 @@ sennit_status sn_tokenize_segments(const struct sn_tokenizer *t,
                                    unsigned flags, struct sn_tokens *out,
                                    struct sn_tok_report *report, struct sennit_error *err);
 
-/* ---- the vocabulary
- * ------------------------------------------------------------------------------ */
+/* ---- the vocabulary ---- */
 
 size_t sn_tokenizer_vocab_size(const struct sn_tokenizer *t);
 const char *sn_tokenizer_pre(const struct sn_tokenizer *t); /* name of the pre-tokenizer in force */
@@ -144,8 +142,7 @@ int32_t sn_token_find(const struct sn_tokenizer *t, const char *text, size_t len
  * ending name such as <|im_end|> or <|eot_id|>. */
 bool sn_token_ends(const struct sn_tokenizer *t, int32_t id);
 
-/* ---- ids to text
- * --------------------------------------------------------------------------------- */
+/* ---- ids to text ---- */
 
 /* Streaming decoder: tokens may hold parts of characters; what comes out is always whole
  * characters. Ill-formed bytes become U+FFFD as text/utf8.h says, so the joined output of feeds and

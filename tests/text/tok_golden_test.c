@@ -1,5 +1,5 @@
-/* Token ids against the references: `twins` (small vocabularies, one per pre-tokenizer), `smollm2` (needs the model
- * file), `shared` (the published vocabularies and their texts). */
+/* Token ids against the references: `twins` (small vocabularies, one per pre-tokenizer), `smollm2`
+ * (needs the model file), `shared` (the published vocabularies and their texts). */
 #include "text/tok_support.h"
 
 static size_t compare(const char *what, size_t index, const int32_t *got, size_t n, json_t *want)
@@ -19,8 +19,8 @@ static size_t compare(const char *what, size_t index, const int32_t *got, size_t
     return 1;
 }
 
-static size_t compare_all(const struct sn_tokenizer *t, struct sn_heap *heap, const char *what, json_t *strings,
-                          json_t *ids)
+static size_t compare_all(const struct sn_tokenizer *t, struct sn_heap *heap, const char *what,
+                          json_t *strings, json_t *ids)
 {
     struct sn_tokens out;
     sn_tokens_init(&out, heap);
@@ -38,8 +38,9 @@ static size_t compare_all(const struct sn_tokenizer *t, struct sn_heap *heap, co
 
 static int run_twins(struct sn_heap *heap)
 {
-    static const char *const pres[] = {"gpt-2",        "starcoder",   "llama-bpe", "qwen2",  "deepseek-coder",
-                                       "deepseek-llm", "deepseek-v3", "falcon",    "tekken", "gpt-4o"};
+    static const char *const pres[] = {"gpt-2",          "starcoder",    "llama-bpe",   "qwen2",
+                                       "deepseek-coder", "deepseek-llm", "deepseek-v3", "falcon",
+                                       "tekken",         "gpt-4o"};
     json_t *strings = golden_load("strings.json");
     size_t wrong = 0;
     for (size_t i = 0; i < SN_ARRAY_LEN(pres); i++) {
@@ -47,7 +48,8 @@ static int run_twins(struct sn_heap *heap)
         snprintf(name, sizeof name, "twin-%s.json", pres[i]);
         json_t *twin = golden_load(name);
         struct sn_tokenizer *t = golden_tokenizer(heap, twin);
-        wrong += compare_all(t, heap, pres[i], json_object_get(strings, "strings"), json_object_get(twin, "ids"));
+        wrong += compare_all(t, heap, pres[i], json_object_get(strings, "strings"),
+                             json_object_get(twin, "ids"));
         sn_tokenizer_free(t);
         json_decref(twin);
     }
@@ -73,7 +75,8 @@ static int run_smollm2(struct sn_heap *heap)
 {
     const char *path = smollm2_path();
     if (!path) {
-        printf("SKIPPED: the SmolLM2 file is not here; scripts/quickstart.sh fetches it, or set SENNIT_SMOLLM2\n");
+        printf("SKIPPED: the SmolLM2 file is not here; scripts/quickstart.sh fetches it, or set "
+               "SENNIT_SMOLLM2\n");
         return TEST_SKIPPED;
     }
     struct gguf_vocab v;
@@ -82,10 +85,15 @@ static int run_smollm2(struct sn_heap *heap)
     gguf_vocab_open(&v, heap, path);
     CHECK(sn_tokenizer_create(&t, heap, &v.desc, NULL, NULL, &err) == SENNIT_OK, "%s", err.message);
     json_t *strings = golden_load("strings.json"), *golden = golden_load("smollm2.json");
-    CHECK((size_t)json_integer_value(json_object_get(golden, "n_tokens")) == sn_tokenizer_vocab_size(t), "size");
-    size_t wrong = compare_all(t, heap, "smollm2", json_object_get(strings, "strings"), json_object_get(golden, "ids"));
+    CHECK((size_t)json_integer_value(json_object_get(golden, "n_tokens")) ==
+              sn_tokenizer_vocab_size(t),
+          "size");
+    size_t wrong = compare_all(t, heap, "smollm2", json_object_get(strings, "strings"),
+                               json_object_get(golden, "ids"));
     wrong += compare_special(t, heap, json_object_get(golden, "special"));
-    CHECK(sn_tokenizer_eot(t) == 2 && sn_token_ends(t, 2) && sn_token_ends(t, 0) && !sn_token_ends(t, 1), "ends");
+    CHECK(sn_tokenizer_eot(t) == 2 && sn_token_ends(t, 2) && sn_token_ends(t, 0) &&
+              !sn_token_ends(t, 1),
+          "ends");
     json_decref(strings);
     json_decref(golden);
     sn_tokenizer_free(t);
@@ -93,7 +101,7 @@ static int run_smollm2(struct sn_heap *heap)
     return wrong > 0;
 }
 
-/* ---- published vocabularies ---------------------------------------------------------------------- */
+/* ---- published vocabularies ---- */
 
 static char *read_file(const char *path, size_t *n)
 {
@@ -108,7 +116,8 @@ static char *read_file(const char *path, size_t *n)
 
 static const char separator[] = "\n__ggml_vocab_test__\n";
 
-static size_t compare_texts(const struct sn_tokenizer *t, struct sn_heap *heap, const char *name, char *inp, char *out)
+static size_t compare_texts(const struct sn_tokenizer *t, struct sn_heap *heap, const char *name,
+                            char *inp, char *out)
 {
     struct sn_tokens ids;
     sn_tokens_init(&ids, heap);

@@ -4,7 +4,7 @@
 
 #include "text/utf8.h"
 
-/* ---- golden files -------------------------------------------------------------------------------- */
+/* ---- golden files ---- */
 
 json_t *golden_load(const char *name)
 {
@@ -55,7 +55,7 @@ struct sn_tokenizer *golden_tokenizer(struct sn_heap *heap, json_t *twin)
     return t;
 }
 
-/* ---- GGUF ---------------------------------------------------------------------------------------- */
+/* ---- GGUF ---- */
 
 static const char *array_string(const struct sn_gguf_array *a, size_t i, size_t *len)
 {
@@ -99,8 +99,10 @@ void gguf_vocab_open(struct gguf_vocab *v, struct sn_heap *heap, const char *pat
     CHECK(sn_gguf_open(&v->gguf, heap, path, &err) == SENNIT_OK, "%s", err.message);
     const struct sn_gguf *g = v->gguf;
     struct sn_gguf_array types;
-    CHECK(sn_gguf_array(g, "tokenizer.ggml.tokens", SN_GGUF_STRING, &v->tokens, &err) == SENNIT_OK &&
-              sn_gguf_array(g, "tokenizer.ggml.merges", SN_GGUF_STRING, &v->merges, &err) == SENNIT_OK &&
+    CHECK(sn_gguf_array(g, "tokenizer.ggml.tokens", SN_GGUF_STRING, &v->tokens, &err) ==
+                  SENNIT_OK &&
+              sn_gguf_array(g, "tokenizer.ggml.merges", SN_GGUF_STRING, &v->merges, &err) ==
+                  SENNIT_OK &&
               sn_gguf_array(g, "tokenizer.ggml.token_type", SN_GGUF_I32, &types, &err) == SENNIT_OK,
           "%s", err.message);
     CHECK(types.n == v->tokens.n, "%zu types, %zu tokens", types.n, v->tokens.n);
@@ -142,7 +144,8 @@ const char *smollm2_path(void)
     else if (cache && *cache)
         snprintf(path, sizeof path, "%s/sennit/SmolLM2-135M-Instruct.Q4_1.gguf", cache);
     else
-        snprintf(path, sizeof path, "%s/.cache/sennit/SmolLM2-135M-Instruct.Q4_1.gguf", home ? home : "");
+        snprintf(path, sizeof path, "%s/.cache/sennit/SmolLM2-135M-Instruct.Q4_1.gguf",
+                 home ? home : "");
     return access(path, R_OK) == 0 ? path : NULL;
 }
 
@@ -154,10 +157,18 @@ const char *shared_path(const char *name)
     return access(path, R_OK) == 0 ? path : NULL;
 }
 
-/* ---- a vocabulary made by hand ------------------------------------------------------------------- */
+/* ---- a vocabulary made by hand ---- */
 
-const char *const small_special[] = {"<|end|>", "<|im_start|>", "<|im_end|>", "<|im_end|>x", "control me", "<unk>",
-                                     /* user-defined: */ "[USER]", "  ", "<|e", NULL};
+const char *const small_special[] = {"<|end|>",
+                                     "<|im_start|>",
+                                     "<|im_end|>",
+                                     "<|im_end|>x",
+                                     "control me",
+                                     "<unk>",
+                                     /* user-defined: */ "[USER]",
+                                     "  ",
+                                     "<|e",
+                                     NULL};
 static const char *const small_tokens[] = {"he", "ll", "hell", "hello", "Ġhello", NULL};
 static const char *const small_merges[] = {"h e", "l l", "he ll", "hell o", "Ġ hello", NULL};
 
@@ -205,16 +216,18 @@ void small_vocab_init(struct small_vocab *v)
     v->desc = d;
 }
 
-/* ---- shorthands ---------------------------------------------------------------------------------- */
+/* ---- shorthands ---- */
 
-void encode(const struct sn_tokenizer *t, const char *text, size_t n, unsigned flags, struct sn_tokens *out)
+void encode(const struct sn_tokenizer *t, const char *text, size_t n, unsigned flags,
+            struct sn_tokens *out)
 {
     struct sennit_error err;
     out->n = 0;
     CHECK(sn_tokenize(t, text, n, flags, out, NULL, &err) == SENNIT_OK, "%s", err.message);
 }
 
-void decode(const struct sn_tokenizer *t, const int32_t *ids, size_t n, bool skip_control, struct sn_buf *out)
+void decode(const struct sn_tokenizer *t, const int32_t *ids, size_t n, bool skip_control,
+            struct sn_buf *out)
 {
     struct sn_detok d;
     struct sennit_error err;

@@ -1,4 +1,5 @@
-/* What the tokenizer's tests share: vocabularies from golden files, from GGUF files, and a small one made by hand. */
+/* What the tokenizer's tests share: vocabularies from golden files, from GGUF files, and a small
+ * one made by hand. */
 #ifndef TESTS_TEXT_TOK_SUPPORT_H
 #define TESTS_TEXT_TOK_SUPPORT_H
 
@@ -28,7 +29,8 @@ json_t *golden_load(const char *name);
 struct sn_vocab_desc golden_desc(json_t *twin);
 struct sn_tokenizer *golden_tokenizer(struct sn_heap *heap, json_t *twin);
 
-/* A description over an open GGUF file. It borrows from the file; `types` and the strings are owned by it. */
+/* A description over an open GGUF file. It borrows from the file; `types` and the strings are owned
+ * by it. */
 struct gguf_vocab {
     struct sn_gguf *gguf;
     struct sn_gguf_array tokens, merges;
@@ -41,12 +43,14 @@ void gguf_vocab_close(struct gguf_vocab *v);
 
 /* Path of SmolLM2-135M-Instruct's file, or NULL when it is not on this machine. Static storage. */
 const char *smollm2_path(void);
-/* $SENNIT_SHARED/name, or the directory beside the source; NULL when the file is not there. Static storage. */
+/* $SENNIT_SHARED/name, or the directory beside the source; NULL when the file is not there. Static
+ * storage. */
 const char *shared_path(const char *name);
 
-/* A vocabulary of all 256 bytes (ids 0..255 in the order of the byte), merges "h e", "l l", "he ll", "hell o", the
- * token " 1"... see the file; special tokens as small_special names them. */
-extern const char *const small_special[]; /* NULL at the end; the first SMALL_CONTROL are control tokens */
+/* A vocabulary of all 256 bytes (ids 0..255 in the order of the byte), merges "h e", "l l", "he
+ * ll", "hell o", the token " 1"... see the file; special tokens as small_special names them. */
+extern const char
+    *const small_special[]; /* NULL at the end; the first SMALL_CONTROL are control tokens */
 enum { SMALL_CONTROL = 6 };
 struct small_vocab {
     char names[300][32];
@@ -56,8 +60,10 @@ struct small_vocab {
 void small_vocab_init(struct small_vocab *v);
 
 /* Tokenizes or fails the test. */
-void encode(const struct sn_tokenizer *t, const char *text, size_t n, unsigned flags, struct sn_tokens *out);
+void encode(const struct sn_tokenizer *t, const char *text, size_t n, unsigned flags,
+            struct sn_tokens *out);
 /* Joined text of all ids through the streaming decoder. */
-void decode(const struct sn_tokenizer *t, const int32_t *ids, size_t n, bool skip_control, struct sn_buf *out);
+void decode(const struct sn_tokenizer *t, const int32_t *ids, size_t n, bool skip_control,
+            struct sn_buf *out);
 
 #endif
