@@ -186,6 +186,40 @@ static void content_id(void **state)
     unlink(path);
 }
 
+/* How often the path stands in a list that the system keeps of this process. */
+static size_t count_in_maps(const char *path)
+{
+    char line[512];
+    size_t n = 0;
+    FILE *f = fopen("/proc/self/maps", "r");
+    while (f && fgets(line, sizeof line, f))
+        n += strstr(line, path) != NULL;
+    if (f)
+        fclose(f);
+    return n;
+}
+
+/* Neither a descriptor nor a mapping outlives success or failure. */
+static void nothing_stays_open(void **state)
+{
+    (void)state;
+    struct tiny_spec spec = tiny_spec_default();
+    const char *path = path_of("tiny.gguf");
+    tiny_model_write(&spec, path);
+    int before = dup(0);
+    for (int i = 0; i < 20; i++)
+        assert_int_equal(open_path(path, NULL), SENNIT_OK);
+    assert_int_equal(truncate(path, 5000), 0);
+    for (int i = 0; i < 20; i++)
+        assert_int_equal(open_path(path, NULL), SENNIT_FORMAT);
+    int after = dup(0);
+    assert_int_equal(after, before + 1);
+    close(after);
+    close(before);
+    assert_int_equal(count_in_maps(path), 0);
+    unlink(path);
+}
+
 static void every_allocation_fails(void **state)
 {
     (void)state;
@@ -221,6 +255,7 @@ int main(void)
         cmocka_unit_test(system_errors),
         cmocka_unit_test(pages_are_dropped),
         cmocka_unit_test(content_id),
+        cmocka_unit_test(nothing_stays_open),
         cmocka_unit_test(every_allocation_fails),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);

@@ -368,6 +368,9 @@ static void values_as_text(void **state)
     gw_init(&w, 3);
     write_all_types(&w);
     gw_str(&w, "bad", "a\xFFz\x01");
+    gw_str(&w, "surrogate", "\xED\xA0\x80");
+    gw_str(&w, "overlong", "\xC0\x80\xE0\x80\x80");
+    gw_str(&w, "cut", "\xF0\x9F\x98");
     gw_f32(&w, "inf", INFINITY);
     gw_str(&w, "long", longer);
     open_writer(&f, &w);
@@ -384,6 +387,11 @@ static void values_as_text(void **state)
                 "[\"the\", \"\", \"\xC4\xA0of\", \"quick\\nbrown\"]");
     expect_text(&f, "a.none", 9, "[]", "[]");
     expect_text(&f, "bad", 9, "\"a\\xffz\\x01\"", "\"a\xEF\xBF\xBDz\\u0001\"");
+    expect_text(&f, "surrogate", 9, "\"\\xed\\xa0\\x80\"",
+                "\"\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\"");
+    expect_text(&f, "overlong", 9, "\"\\xc0\\x80\\xe0\\x80\\x80\"",
+                "\"\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\"");
+    expect_text(&f, "cut", 9, "\"\\xf0\\x9f\\x98\"", "\"\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\"");
     expect_text(&f, "inf", 9, "inf", "null");
     struct sn_buf b;
     sn_buf_init(&b, &f.heap, SN_USE_TEXT, 4096);

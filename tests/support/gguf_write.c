@@ -64,7 +64,7 @@ void gguf_bytes_free(struct gguf_bytes *b)
 void gguf_bytes_save(const struct gguf_bytes *b, const char *path)
 {
     FILE *f = fopen(path, "wb");
-    if (!f || fwrite(b->data, 1, b->len, f) != b->len || fclose(f) != 0)
+    if (!f || (b->len && fwrite(b->data, 1, b->len, f) != b->len) || fclose(f) != 0)
         die(path);
 }
 
