@@ -5,7 +5,7 @@ about the weights of a SmolLM2-135M-Instruct GGUF file, in double precision.
     tools/golden_smollm2.py --model SmolLM2-135M-Instruct.Q4_1.gguf [--out tests/golden] [--compare-f32]
 
 For 20 prompts: the greedy continuation of 64 tokens and, teacher-forced along it, the 64 most likely tokens
-of every step. For one text: the negative log-likelihood of each token. Takes about ten minutes on two
+of every step. For one text: the negative log-likelihood of each token. Takes about four minutes on two
 cores and 3 GB. Layouts: tests/golden/README.md; versions: gguf_llama.py."""
 import argparse
 import json
