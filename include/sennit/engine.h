@@ -122,7 +122,7 @@ SENNIT_API sennit_status sennit_engine_submit(struct sennit_engine *engine, cons
                                               struct sennit_request **out, struct sennit_error *err);
 /* Any thread, any time; the END event follows at the next step. */
 SENNIT_API void sennit_request_cancel(struct sennit_request *request);
-/* One reader per request at a time. timeout_ms 0 = do not wait, < 0 = for ever. SENNIT_OK with kind NONE on timeout. */
+/* One reader per request at a time. timeout_ms 0 = do not wait, < 0 = for ever. SENNIT_OK with kind NONE on timeout, and at once when END has been read. */
 SENNIT_API sennit_status sennit_request_next_event(struct sennit_request *request, struct sennit_event *out,
                                                    int timeout_ms, struct sennit_error *err);
 /* Cancels if needed. NULL is fine. */

@@ -335,14 +335,12 @@ sennit_status sennit_request_next_event(struct sennit_request *r, struct sennit_
             break;
     }
     sennit_status st = SENNIT_OK;
-    if (r->end_read) {
-        st = sn_fail(err, SENNIT_STATE, "the END event of this request has been read; there are no more");
-    } else if (r->started && !r->start_read) {
+    if (r->started && !r->start_read) {
         r->start_read = true;
         out->kind = SENNIT_EVENT_START;
     } else if (r->n_read < r->n_events) {
         st = read_token(r, out);
-    } else if (r->state == SN_REQ_DONE) {
+    } else if (r->state == SN_REQ_DONE && !r->end_read) {
         st = read_end(r, out);
     }
     pthread_mutex_unlock(&e->lock);
