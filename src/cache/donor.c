@@ -217,3 +217,13 @@ void sennit_donor_attention_free(struct sennit_donor_attention *pub)
     snapshot_release(&view->snapshot, heap, pub->n_rows);
     sn_free(heap, SN_USE_MISC, view, sizeof *view);
 }
+
+const struct sennit_cache *sn_donor_cache(const struct sennit_donor *donor)
+{
+    return ((const struct donor *)donor)->snapshot.cache;
+}
+
+const struct sennit_cache *sn_view_cache(const struct sennit_donor_attention *view)
+{
+    return ((const struct view *)view)->snapshot.cache;
+}

@@ -151,6 +151,9 @@ sennit_status sn_cache_new_like(const struct sennit_cache *like, struct sennit_c
 sennit_status sn_cache_reserve_rows(struct sennit_cache *cache, uint32_t n_rows, struct sennit_error *err);
 /* SENNIT_STATE with the reason while a step or a round is open. */
 sennit_status sn_cache_idle(const struct sennit_cache *cache, const char *what, struct sennit_error *err);
+/* The rows that a donor or a view holds, for tests that walk all storage (donor.c). */
+const struct sennit_cache *sn_donor_cache(const struct sennit_donor *donor);
+const struct sennit_cache *sn_view_cache(const struct sennit_donor_attention *view);
 /* SENNIT_RANGE when there is no such row. */
 sennit_status sn_cache_check_row(const struct sennit_cache *cache, uint32_t row, struct sennit_error *err);
 

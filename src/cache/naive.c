@@ -380,8 +380,9 @@ static void naive_attend_item(struct sennit_cache *cache, uint32_t item, uint32_
 
 static void naive_attend_merge(struct sennit_cache *cache, uint32_t merge, uint32_t worker)
 {
-    (void)cache, (void)merge, (void)worker;
-    assert(!"family naive has no merges");
+    (void)cache, (void)worker;
+    assert(merge == UINT32_MAX && "family naive has no merges");
+    (void)merge;
 }
 
 static sennit_status naive_donor_attend(struct sennit_cache *cache, uint32_t row, const struct sn_donor_args *args,

@@ -1,0 +1,532 @@
+/* conformance --family F --ops N --seed S [--type f32|f16|bf16] [--verbose]
+ *
+ * Random operations over random geometries. After each one the accounting equals the allocator's; every output of every
+ * append equals the row's solo replay to the bit (another pool, another instruction set, other chunks and orders, where
+ * possible another family) and the textbook twin within its bound; stored state equals solo replay's, one row per
+ * operation and all rows every 64. A refused call leaves everything as it was. A failure prints what to run again. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "cache/world.h"
+
+enum { OPS_PER_WORLD = 400 };
+
+static struct mcache *pick(struct world *w)
+{
+    if (w->n_serial == 0 || (w->main.n > 0 && rng_chance(&w->rng, 70)))
+        return &w->main;
+    return &w->serial[rng_below(&w->rng, w->n_serial)];
+}
+
+static void add_serial(struct world *w, struct sennit_cache *c, struct mrow *row)
+{
+    CHECK(w->n_serial < MAX_SERIAL);
+    w->serial[w->n_serial++] = (struct mcache){.c = c, .rows = {row}, .n = 1};
+}
+
+static void drop_serial(struct world *w, uint32_t i)
+{
+    mcache_dispose(&w->serial[i]);
+    w->serial[i] = w->serial[--w->n_serial];
+}
+
+/* ---- operations ---------------------------------------------------------------------------------------------- */
+
+/* Tokens for one row of a step: mostly few, sometimes a chunk, never beyond what the row may hold. */
+static uint32_t random_span(struct world *w, const struct mrow *row)
+{
+    uint32_t kind = rng_below(&w->rng, 100), n;
+    if (w->long_rows && kind < 20)
+        n = 500 + rng_below(&w->rng, 3000);
+    else
+        n = kind < 55 ? 1 : kind < 85 ? 1 + rng_below(&w->rng, 5) : kind < 97 ? 1 + rng_below(&w->rng, 70) : 40 + rng_below(&w->rng, 260);
+    uint64_t max = w->g.config.max_tokens ? w->g.config.max_tokens : UINT64_MAX, room = max - row->n;
+    if (row->n + n > w->max_len)
+        n = row->n < w->max_len ? (uint32_t)(w->max_len - row->n) : 0;
+    return n < room ? n : (uint32_t)room;
+}
+
+static bool op_append(struct world *w)
+{
+    struct mcache *m = pick(w);
+    uint32_t n[MAX_ROWS] = {0}, total = 0, most = 0;
+    bool all = rng_chance(&w->rng, 60);
+    for (uint32_t r = 0; r < m->n; r++) {
+        n[r] = all || rng_chance(&w->rng, 50) ? random_span(w, m->rows[r]) : 0;
+        total += n[r];
+        most = n[r] > most ? n[r] : most;
+    }
+    if (total == 0)
+        return false;
+    bool attention = w->long_rows ? most <= 4 && rng_chance(&w->rng, 30) : rng_chance(&w->rng, 92);
+    mcache_append(w, m, n, attention, rng_chance(&w->rng, 6));
+    return true;
+}
+
+static bool op_new(struct world *w)
+{
+    if (w->n_serial == MAX_SERIAL)
+        return false;
+    struct sennit_cache *c;
+    OK(sennit_cache_create(&c, w->pool, &w->g.config, 1, err));
+    add_serial(w, c, mrow_new(w));
+    return true;
+}
+
+/* The running rows and some serial caches into a fresh layout; sources stay as they were, then go. */
+static bool op_merge(struct world *w)
+{
+    const struct sennit_cache *sources[MAX_SERIAL + 1];
+    uint32_t join = w->n_serial, n = 0;
+    if (join > MAX_ROWS - w->main.n)
+        join = MAX_ROWS - w->main.n;
+    join = join ? 1 + rng_below(&w->rng, join) : 0;
+    if (join == 0 && w->main.n == 0)
+        return false;
+    struct mcache fresh = {0};
+    OK(sennit_cache_make_empty_batch(w->main.c, &fresh.c, err));
+    if (w->main.n > 0 || rng_chance(&w->rng, 50))
+        sources[n++] = w->main.c;
+    for (uint32_t i = 0; i < join; i++)
+        sources[n++] = w->serial[i].c;
+    OK(sennit_cache_merge_rows(fresh.c, sources, n, err));
+    CHECK(strcmp(sennit_cache_signature(fresh.c), sennit_cache_signature(w->main.c)) == 0);
+    for (uint32_t i = 0; i < w->main.n; i++)
+        fresh.rows[fresh.n++] = w->main.rows[i];
+    for (uint32_t i = 0; i < join; i++)
+        fresh.rows[fresh.n++] = w->serial[i].rows[0];
+    for (uint32_t r = 0; r < fresh.n; r++)
+        check_row(w, &fresh, r);
+    w->main.n = 0;
+    mcache_dispose(&w->main);
+    for (uint32_t i = join; i-- > 0;) {
+        w->serial[i].n = 0; /* its row has moved */
+        drop_serial(w, i);
+    }
+    w->main = fresh;
+    return true;
+}
+
+static bool op_filter(struct world *w)
+{
+    uint32_t keep[MAX_ROWS], n = w->main.n;
+    struct mrow *rows[MAX_ROWS];
+    for (uint32_t i = 0; i < n; i++)
+        keep[i] = i;
+    rng_shuffle(&w->rng, keep, n);
+    uint32_t n_keep = rng_chance(&w->rng, 40) ? n : rng_below(&w->rng, n + 1);
+    OK(sennit_cache_filter_rows(w->main.c, keep, n_keep, err));
+    for (uint32_t i = 0; i < n; i++)
+        rows[i] = w->main.rows[i];
+    for (uint32_t i = 0; i < n; i++)
+        if (i < n_keep)
+            w->main.rows[i] = rows[keep[i]];
+        else
+            mrow_free(rows[keep[i]]);
+    w->main.n = n_keep;
+    return true;
+}
+
+static bool op_extract(struct world *w)
+{
+    if (w->n_serial == MAX_SERIAL || w->main.n == 0)
+        return false;
+    uint32_t row = rng_below(&w->rng, w->main.n);
+    struct sennit_cache *c;
+    if (rng_chance(&w->rng, 50))
+        OK(sennit_cache_extract_row(w->main.c, row, &c, err));
+    else
+        OK(sennit_cache_clone(w->main.c, row, &c, err));
+    add_serial(w, c, mrow_copy(w, w->main.rows[row]));
+    check_row(w, &w->serial[w->n_serial - 1], 0);
+    return true;
+}
+
+static bool op_dispose(struct world *w)
+{
+    if (w->n_serial == 0)
+        return false;
+    drop_serial(w, rng_below(&w->rng, w->n_serial));
+    return true;
+}
+
+static bool op_trim(struct world *w)
+{
+    struct mcache *m = pick(w);
+    uint64_t shortest = UINT64_MAX, reach = UINT64_MAX;
+    for (uint32_t r = 0; r < m->n; r++) {
+        shortest = m->rows[r]->n < shortest ? m->rows[r]->n : shortest;
+        reach = m->rows[r]->n_last < reach ? m->rows[r]->n_last : reach;
+    }
+    if (m->n == 0 || shortest == 0)
+        return false;
+    bool bypass = rng_chance(&w->rng, 30);
+    uint64_t most = rng_chance(&w->rng, 20) ? shortest : shortest < 70 ? shortest : 70;
+    uint64_t n = rng_below(&w->rng, (uint32_t)most + 1);
+    if (bypass && n > reach) {
+        uint64_t before = cache_fingerprint(m->c);
+        REFUSED(SENNIT_RANGE, sennit_cache_trim(m->c, n, true, err));
+        CHECK(cache_fingerprint(m->c) == before);
+        return true;
+    }
+    OK(sennit_cache_trim(m->c, n, bypass, err));
+    for (uint32_t r = 0; r < m->n; r++)
+        mrow_cut(w, m->rows[r], m->rows[r]->n - n);
+    return true;
+}
+
+/* While a round is open everything but append, attend, commit, rollback and dispose is refused. */
+static void round_misuse(struct world *w, struct mcache *m, const uint64_t *window)
+{
+    struct sennit_cache *out = NULL;
+    struct sennit_donor *donor = NULL;
+    struct sennit_state state;
+    uint64_t bad[MAX_ROWS], before = cache_fingerprint(m->c);
+    REFUSED(SENNIT_STATE, sennit_cache_spec_round_begin(m->c, err));
+    REFUSED(SENNIT_STATE, sennit_cache_trim(m->c, 0, false, err));
+    REFUSED(SENNIT_STATE, sennit_cache_filter_rows(m->c, NULL, 0, err));
+    REFUSED(SENNIT_STATE, sennit_cache_extract_row(m->c, 0, &out, err));
+    REFUSED(SENNIT_STATE, sennit_cache_capture_donor_rows(m->c, &donor, err));
+    REFUSED(SENNIT_STATE, sennit_cache_state(m->c, &state, err));
+    REFUSED(SENNIT_STATE, sennit_cache_begin_prefill(m->c, err));
+    for (uint32_t r = 0; r < m->n; r++)
+        bad[r] = window[r];
+    bad[rng_below(&w->rng, m->n)]++;
+    for (uint32_t r = 0; r < m->n; r++)
+        if (bad[r] > window[r]) {
+            REFUSED(SENNIT_RANGE, sennit_cache_spec_round_rollback(m->c, bad, err));
+            break;
+        }
+    CHECK(!out && !donor && cache_fingerprint(m->c) == before);
+}
+
+static bool op_round(struct world *w)
+{
+    struct mcache *m = pick(w);
+    uint64_t window[MAX_ROWS] = {0}, start[MAX_ROWS], keep[MAX_ROWS];
+    uint32_t depth = w->g.config.round_depth;
+    if (m->n == 0)
+        return false;
+    OK(sennit_cache_spec_round_begin(m->c, err));
+    for (uint32_t r = 0; r < m->n; r++)
+        start[r] = m->rows[r]->n;
+    uint32_t steps = rng_below(&w->rng, 4);
+    for (uint32_t i = 0; i < steps; i++) {
+        uint32_t n[MAX_ROWS] = {0}, total = 0;
+        for (uint32_t r = 0; r < m->n; r++) {
+            uint64_t room = w->g.config.max_tokens ? w->g.config.max_tokens - m->rows[r]->n : depth;
+            uint64_t most = depth - window[r] < room ? depth - window[r] : room;
+            n[r] = rng_below(&w->rng, (uint32_t)most + 1);
+            total += n[r];
+        }
+        bool abort = rng_chance(&w->rng, 10);
+        if (total > 0)
+            mcache_append(w, m, n, !w->long_rows || rng_chance(&w->rng, 10), abort);
+        for (uint32_t r = 0; r < m->n && !abort; r++)
+            window[r] += n[r];
+    }
+    if (rng_chance(&w->rng, 30))
+        round_misuse(w, m, window);
+    bool commit = rng_chance(&w->rng, 25), reject = rng_chance(&w->rng, 20);
+    for (uint32_t r = 0; r < m->n; r++)
+        keep[r] = commit ? window[r] : reject ? 0 : rng_below(&w->rng, (uint32_t)window[r] + 1);
+    if (commit)
+        OK(sennit_cache_spec_round_commit(m->c, err));
+    else
+        OK(sennit_cache_spec_round_rollback(m->c, keep, err));
+    for (uint32_t r = 0; r < m->n; r++)
+        mrow_cut(w, m->rows[r], start[r] + keep[r]);
+    for (uint32_t r = 0; r < m->n; r++)
+        check_row(w, m, r);
+    REFUSED(SENNIT_STATE, sennit_cache_spec_round_commit(m->c, err));
+    return true;
+}
+
+static bool op_donor(struct world *w)
+{
+    struct mdonor *d = &w->donors[rng_below(&w->rng, MAX_DONORS)];
+    if (d->rows || d->view) {
+        check_donor(w, d);
+        if (rng_chance(&w->rng, 50))
+            donor_free(d);
+        return true;
+    }
+    struct mcache *m = pick(w);
+    if (rng_chance(&w->rng, 50))
+        OK(sennit_cache_capture_donor_rows(m->c, &d->rows, err));
+    else
+        OK(sennit_cache_capture_donor_attention(m->c, &d->view, err));
+    d->n = m->n;
+    for (uint32_t r = 0; r < m->n; r++)
+        d->copy[r] = mrow_copy(w, m->rows[r]);
+    return true;
+}
+
+/* A record survives its row; a damaged or shortened one is refused. */
+static bool op_save(struct world *w)
+{
+    struct msaved *s = &w->saved[rng_below(&w->rng, MAX_SAVED)];
+    struct mcache *m = pick(w);
+    if (m->n == 0)
+        return false;
+    uint32_t row = rng_below(&w->rng, m->n);
+    free(s->stream.data);
+    mrow_free(s->copy);
+    struct sennit_stream writer = memory_writer(&s->stream);
+    OK(sennit_cache_save(m->c, row, &writer, err));
+    CHECK(writer.n_bytes == s->stream.n_bytes && writer.hash == NULL);
+    s->copy = mrow_copy(w, m->rows[row]);
+    s->copy->n_last = 0;
+    return true;
+}
+
+static bool op_load(struct world *w)
+{
+    struct msaved *s = &w->saved[rng_below(&w->rng, MAX_SAVED)];
+    if (!s->copy || w->n_serial == MAX_SERIAL)
+        return false;
+    struct sennit_cache *c = NULL;
+    struct sennit_stream reader = memory_reader(&s->stream);
+    if (rng_chance(&w->rng, 40)) {
+        struct sennit_error err = {0};
+        uint64_t bytes = sennit_pool_bytes(w->pool);
+        size_t at = rng_below(&w->rng, (uint32_t)s->stream.n_bytes);
+        uint8_t old = s->stream.data[at];
+        bool cut = rng_chance(&w->rng, 50);
+        if (cut)
+            s->stream.fail_at = at;
+        else
+            s->stream.data[at] ^= (uint8_t)(1u << rng_below(&w->rng, 8));
+        sennit_status status = sennit_cache_load(w->main.c, &reader, &c, &err);
+        CHECK(status == SENNIT_FORMAT || (!cut && status == SENNIT_INVALID));
+        CHECK(!c && sennit_pool_bytes(w->pool) == bytes);
+        s->stream.data[at] = old;
+        return true;
+    }
+    OK(sennit_cache_load(w->main.c, &reader, &c, err));
+    add_serial(w, c, mrow_copy(w, s->copy));
+    check_row(w, &w->serial[w->n_serial - 1], 0);
+    return true;
+}
+
+static bool op_prefill(struct world *w)
+{
+    struct mcache *m = pick(w);
+    uint32_t rows[MAX_ROWS];
+    for (uint32_t r = 0; r < m->n; r++)
+        rows[r] = r;
+    OK(sennit_cache_begin_prefill(m->c, err));
+    OK(sennit_cache_commit_prefill(m->c, rows, m->n, err));
+    OK(sennit_cache_end_prefill(m->c, err));
+    return true;
+}
+
+static void misuse_append(struct world *w, struct mcache *m)
+{
+    uint32_t heads = n_heads_of(&w->g);
+    uint64_t at = sennit_cache_row_offset(m->c, 0);
+    struct sennit_span s[2] = {{.row = 0, .pos = at, .n_tokens = 1}, {.row = 0, .pos = at, .n_tokens = 1}};
+    REFUSED(SENNIT_INVALID, sennit_cache_append_begin(m->c, s, 0, heads, err));
+    REFUSED(SENNIT_INVALID, sennit_cache_append_begin(m->c, s, 1, 0, err));
+    REFUSED(SENNIT_INVALID, sennit_cache_append_begin(m->c, s, 2, heads, err));
+    s[0].pos++;
+    REFUSED(SENNIT_INVALID, sennit_cache_append_begin(m->c, s, 1, heads, err));
+    s[0] = (struct sennit_span){.row = m->n, .n_tokens = 1};
+    REFUSED(SENNIT_RANGE, sennit_cache_append_begin(m->c, s, 1, heads, err));
+    s[0] = (struct sennit_span){.row = 0, .pos = at, .n_tokens = 0};
+    REFUSED(SENNIT_INVALID, sennit_cache_append_begin(m->c, s, 1, heads, err));
+    if (w->g.config.max_tokens && w->g.config.max_tokens - at < UINT32_MAX) {
+        s[0].n_tokens = (uint32_t)(w->g.config.max_tokens - at) + 1;
+        REFUSED(SENNIT_RANGE, sennit_cache_append_begin(m->c, s, 1, heads, err));
+    }
+}
+
+static void misuse_in_step(struct world *w, struct mcache *m)
+{
+    struct sennit_cache *out = NULL;
+    struct sennit_span s = {.row = 0, .pos = sennit_cache_row_offset(m->c, 0), .n_tokens = 1};
+    if (w->g.config.max_tokens && s.pos == w->g.config.max_tokens)
+        return;
+    OK(sennit_cache_append_begin(m->c, &s, 1, n_heads_of(&w->g), err));
+    REFUSED(SENNIT_STATE, sennit_cache_append_begin(m->c, &s, 1, n_heads_of(&w->g), err));
+    REFUSED(SENNIT_STATE, sennit_cache_clone(m->c, 0, &out, err));
+    REFUSED(SENNIT_STATE, sennit_cache_trim(m->c, 0, false, err));
+    REFUSED(SENNIT_STATE, sennit_cache_spec_round_begin(m->c, err));
+    REFUSED(SENNIT_STATE, sennit_cache_merge_rows(m->c, NULL, 0, err));
+    CHECK(!out && !sennit_cache_can_publish_row(m->c, 0, 0));
+    sennit_cache_append_abort(m->c);
+}
+
+static bool op_misuse(struct world *w)
+{
+    struct mcache *m = pick(w);
+    struct sennit_cache *out = NULL;
+    uint64_t before = cache_fingerprint(m->c), bytes = sennit_pool_bytes(w->pool), keep[MAX_ROWS] = {0};
+    uint32_t twice[2] = {0, 0}, outside = m->n;
+    const struct sennit_cache *self = m->c;
+    REFUSED(SENNIT_RANGE, sennit_cache_extract_row(m->c, m->n, &out, err));
+    REFUSED(SENNIT_RANGE, sennit_cache_filter_rows(m->c, &outside, 1, err));
+    REFUSED(SENNIT_STATE, sennit_cache_spec_round_rollback(m->c, keep, err));
+    REFUSED(SENNIT_STATE, sennit_cache_spec_round_commit(m->c, err));
+    REFUSED(SENNIT_RANGE, sennit_cache_commit_prefill(m->c, &outside, 1, err));
+    if (m->n > 0) {
+        uint64_t longest = sennit_cache_offset(m->c);
+        REFUSED(SENNIT_INVALID, sennit_cache_filter_rows(m->c, twice, 2, err));
+        REFUSED(SENNIT_STATE, sennit_cache_merge_rows(m->c, &self, 1, err));
+        REFUSED(SENNIT_RANGE, sennit_cache_trim(m->c, longest + 1, false, err));
+        misuse_append(w, m);
+        misuse_in_step(w, m);
+    }
+    if (m->n > 1) {
+        const struct sennit_cache *sources[2] = {self, self};
+        struct sennit_cache *empty;
+        OK(sennit_cache_make_empty_batch(m->c, &empty, err));
+        REFUSED(SENNIT_INVALID, sennit_cache_merge_rows(empty, sources, 2, err));
+        CHECK(sennit_cache_batch_size(empty) == 0);
+        sennit_cache_dispose(&empty);
+    }
+    CHECK(!out && cache_fingerprint(m->c) == before && sennit_pool_bytes(w->pool) == bytes);
+    return true;
+}
+
+/* ---- the run ------------------------------------------------------------------------------------------------- */
+
+struct op {
+    const char *name;
+    uint32_t weight;
+    bool (*run)(struct world *w); /* false: not possible now */
+};
+static const struct op ops[] = {
+    {"append", 44, op_append}, {"new", 7, op_new},         {"merge", 7, op_merge},     {"filter", 5, op_filter},
+    {"extract", 6, op_extract}, {"dispose", 3, op_dispose}, {"trim", 5, op_trim},       {"round", 9, op_round},
+    {"donor", 5, op_donor},     {"save", 3, op_save},       {"load", 3, op_load},       {"prefill", 1, op_prefill},
+    {"misuse", 2, op_misuse},
+};
+
+static uint32_t run_op(struct world *w)
+{
+    for (;;) {
+        uint32_t i = 0, at = rng_below(&w->rng, 100);
+        for (; at >= ops[i].weight; i++)
+            at -= ops[i].weight;
+        if (ops[i].run(w))
+            return i;
+    }
+}
+
+static void check_all(struct world *w, bool everything)
+{
+    check_accounting(w);
+    const struct mcache *m = pick(w);
+    check_questions(w, m);
+    if (m->n > 0)
+        check_row(w, m, rng_below(&w->rng, m->n));
+    for (uint32_t r = 0; everything && r < w->main.n; r++)
+        check_row(w, &w->main, r);
+    for (uint32_t i = 0; everything && i < w->n_serial; i++)
+        check_row(w, &w->serial[i], 0);
+}
+
+static struct {
+    const char *family, *type;
+    uint64_t seed, op;
+    uint32_t world;
+    bool done;
+} where;
+
+static void say_where(void)
+{
+    if (!where.done)
+        fprintf(stderr, "FAILED at operation %llu (world %u): conformance --family %s --type %s --seed %llu --ops %llu\n",
+                (unsigned long long)where.op, where.world, where.family, where.type, (unsigned long long)where.seed,
+                (unsigned long long)where.op + 1);
+}
+
+static void run(const struct tested_family *family, sennit_type type, uint64_t n_ops, uint64_t seed, bool verbose,
+                struct sn_pool *threads)
+{
+    uint64_t counts[SN_ARRAY_LEN(ops)] = {0}, outputs = 0, states = 0, twins = 0;
+    double worst = 0;
+    struct world w;
+    for (uint64_t done = 0; done < n_ops; where.world++) {
+        world_open(&w, family, type, seed, where.world, threads);
+        if (verbose)
+            printf("world %u: %s x%u, max_tokens %llu, soft cap %g, sinks %d\n", where.world,
+                   sennit_cache_signature(w.main.c), w.g.group, (unsigned long long)w.g.config.max_tokens,
+                   w.g.soft_cap, w.g.sinks != NULL);
+        for (uint32_t i = 0; i < OPS_PER_WORLD && done < n_ops; i++, done++) {
+            where.op = done;
+            uint32_t op = run_op(&w);
+            counts[op]++;
+            if (verbose)
+                printf("%llu %s: %u rows, %u serial\n", (unsigned long long)done, ops[op].name, w.main.n, w.n_serial);
+            check_all(&w, done % 64 == 63);
+        }
+        world_close(&w);
+        outputs += w.n_outputs;
+        states += w.n_states;
+        twins += w.n_twin;
+        worst = w.worst > worst ? w.worst : worst;
+    }
+    printf("%s %s: %llu operations, seed %llu:", family->name, where.type, (unsigned long long)n_ops,
+           (unsigned long long)seed);
+    for (size_t i = 0; i < SN_ARRAY_LEN(ops); i++)
+        printf(" %s %llu", ops[i].name, (unsigned long long)counts[i]);
+    printf("\n  %llu token outputs and %llu row states = solo replay, to the bit; %llu outputs within the textbook bound, "
+           "worst %.1f %% of it\n",
+           (unsigned long long)outputs, (unsigned long long)states, (unsigned long long)twins, 100 * worst);
+}
+
+int main(int argc, char **argv)
+{
+    const char *family = NULL, *type = NULL;
+    uint64_t n_ops = 4000, seed = (uint64_t)time(NULL);
+    bool verbose = false;
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--verbose") == 0)
+            verbose = true;
+        else if (i + 1 < argc && strcmp(argv[i], "--family") == 0)
+            family = argv[++i];
+        else if (i + 1 < argc && strcmp(argv[i], "--type") == 0)
+            type = argv[++i];
+        else if (i + 1 < argc && strcmp(argv[i], "--ops") == 0)
+            n_ops = strtoull(argv[++i], NULL, 10);
+        else if (i + 1 < argc && strcmp(argv[i], "--seed") == 0)
+            seed = strtoull(argv[++i], NULL, 10);
+        else
+            die("usage: conformance --family F [--ops N] [--seed S] [--type f32|f16|bf16] [--verbose]");
+    }
+    const struct tested_family *f = tested_families;
+    while (f->name && (!family || strcmp(f->name, family) != 0))
+        f++;
+    if (!f->name)
+        die("conformance: no tested family '%s'", family ? family : "");
+    struct sn_heap heap;
+    sn_heap_init(&heap, NULL);
+    struct sn_pool *threads;
+    OK(sn_pool_create(&threads, &heap, N_WORKERS, false, err));
+    printf("seed %llu\n", (unsigned long long)seed);
+    atexit(say_where);
+    static const struct {
+        const char *name;
+        sennit_type type;
+    } types[] = {{"f32", SENNIT_F32}, {"f16", SENNIT_F16}, {"bf16", SENNIT_BF16}};
+    bool any = false;
+    for (size_t i = 0; i < SN_ARRAY_LEN(types); i++) {
+        if (type && strcmp(type, types[i].name) != 0)
+            continue;
+        where.family = f->name;
+        where.type = types[i].name;
+        where.seed = seed;
+        where.world = 0;
+        any = true;
+        uint64_t share = type ? n_ops : n_ops / 3 + (i < n_ops % 3);
+        run(f, types[i].type, share, seed, verbose, threads);
+    }
+    where.done = any;
+    if (!any)
+        die("conformance: type '%s' is not one of f32, f16, bf16", type);
+    sn_pool_destroy(threads);
+    return 0;
+}

@@ -1,0 +1,142 @@
+/* softmax(cap(q K^T * scale) with sink) V over a list of tokens, in double. Storage types are applied by arithmetic:
+ * the nearest multiple of the spacing at that exponent, ties to even. */
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "cache/twin.h"
+
+struct twin {
+    const struct geometry *g;
+    uint64_t n, cap;
+    double *k, *v; /* [n][heads * d], after the storage type */
+};
+
+static double round_to(double x, int mantissa_bits, int min_exponent, double largest)
+{
+    if (x == 0.0)
+        return x;
+    int exponent = ilogb(x) < min_exponent ? min_exponent : ilogb(x);
+    double spacing = ldexp(1.0, exponent - mantissa_bits);
+    double y = nearbyint(x / spacing) * spacing;
+    return y > largest ? largest : y < -largest ? -largest : y;
+}
+
+static double stored(float x, sennit_type type)
+{
+    if (type == SENNIT_F16)
+        return round_to(x, 10, -14, 65504.0);
+    if (type == SENNIT_BF16)
+        return round_to(x, 7, -126, DBL_MAX);
+    return x;
+}
+
+static struct twin *twin_create(const struct geometry *g)
+{
+    struct twin *t = must(calloc(1, sizeof *t));
+    t->g = g;
+    return t;
+}
+
+static void twin_release(struct twin *t)
+{
+    if (!t)
+        return;
+    free(t->k);
+    free(t->v);
+    free(t);
+}
+
+static void twin_append(struct twin *t, uint64_t token)
+{
+    const struct sennit_cache_config *c = &t->g->config;
+    size_t nk = (size_t)c->n_kv_heads * c->d_k, nv = (size_t)c->n_kv_heads * c->d_v;
+    if (t->n == t->cap) {
+        t->cap = t->cap * 2 + 16;
+        t->k = must(realloc(t->k, t->cap * nk * sizeof *t->k));
+        t->v = must(realloc(t->v, t->cap * nv * sizeof *t->v));
+    }
+    float *x = must(malloc((nk + nv) * sizeof *x));
+    token_vector(token, SENNIT_ROLE_KEY, nk, x);
+    token_vector(token, SENNIT_ROLE_VALUE, nv, x + nk);
+    for (size_t i = 0; i < nk; i++)
+        t->k[t->n * nk + i] = stored(x[i], c->k_type);
+    for (size_t i = 0; i < nv; i++)
+        t->v[t->n * nv + i] = stored(x[nk + i], c->v_type);
+    free(x);
+    t->n++;
+}
+
+static void twin_cut(struct twin *t, uint64_t n_tokens)
+{
+    CHECK(n_tokens <= t->n);
+    t->n = n_tokens;
+}
+
+/* One score; *size gathers the sum of |q * scale * k|, which bounds its rounding error. */
+static double twin_score(const struct twin *t, const float *q, uint32_t kv, uint64_t key, double *size)
+{
+    const struct sennit_cache_config *c = &t->g->config;
+    const double *k = t->k + (key * c->n_kv_heads + kv) * c->d_k;
+    double s = 0, sum = 0, scale = t->g->scale, cap = t->g->soft_cap;
+    for (size_t d = 0; d < c->d_k; d++) {
+        double x = q[d] * scale * k[d];
+        s += x;
+        sum += fabs(x);
+    }
+    *size = sum > *size ? sum : *size;
+    return cap != 0 ? cap * tanh(s / cap) : s;
+}
+
+/* The bound, with u = 2^-24: a score is a chain of d_k fused steps on a query that was rounded once (error at most
+ * (d_k + 2) u sum|qk|; a soft cap adds a few u of the cap, and never steepens). A weight p = exp(s - m) is off by twice
+ * that, relatively, and by 4u for exp. Sums over n keys, with a rescale per chunk and segment, add (n + n / 16 + 40) u. The
+ * same again for the denominator. */
+static double twin_bound(const struct twin *t, double size, uint64_t n, double largest)
+{
+    double u = ldexp(1.0, -24), cap = t->g->soft_cap;
+    double score = ((double)t->g->config.d_k + 2) * u * size + 8 * u * cap;
+    double relative = 2 * score + 4 * u + ((double)n + (double)n / 16 + 40) * u;
+    return 2 * relative * (1 + relative) * largest + 1e-37;
+}
+
+static double twin_attend(const struct twin *t, const float *q, uint32_t head, uint64_t n_keys, const uint8_t *mask,
+                          const float *sink, double *out)
+{
+    const struct sennit_cache_config *c = &t->g->config;
+    uint32_t kv = head / t->g->group;
+    double *s = must(malloc((n_keys + 1) * sizeof *s)), m = sink ? *sink : -INFINITY, size = 0, largest = 0, l = 0;
+    CHECK(n_keys <= t->n);
+    for (uint64_t j = 0; j < n_keys; j++) {
+        s[j] = -INFINITY;
+        if (!mask || mask[j])
+            s[j] = twin_score(t, q, kv, j, &size);
+        m = s[j] > m ? s[j] : m;
+    }
+    for (size_t d = 0; d < c->d_v; d++)
+        out[d] = 0;
+    for (uint64_t j = 0; j < n_keys; j++) {
+        if (s[j] == -INFINITY)
+            continue;
+        double p = exp(s[j] - m);
+        const double *v = t->v + (j * c->n_kv_heads + kv) * c->d_v;
+        l += p;
+        for (size_t d = 0; d < c->d_v; d++) {
+            out[d] += p * v[d];
+            largest = fabs(v[d]) > largest ? fabs(v[d]) : largest;
+        }
+    }
+    l += sink ? exp(*sink - m) : 0;
+    for (size_t d = 0; d < c->d_v; d++)
+        out[d] = l > 0 ? out[d] / l : 0;
+    free(s);
+    return twin_bound(t, size, n_keys, largest);
+}
+
+const struct twin_ops twin_plain = {
+    .create = twin_create,
+    .release = twin_release,
+    .append = twin_append,
+    .cut = twin_cut,
+    .attend = twin_attend,
+};

@@ -1,0 +1,427 @@
+#include "cache/world.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* ---- worlds -------------------------------------------------------------------------------------------------- */
+
+static const char *random_isa(struct rng *rng)
+{
+    static const char *const names[] = {"scalar", "avx2", "avx512"};
+    struct sn_cpu cpu = sn_cpu_detect();
+    return names[rng_below(rng, (uint32_t)sn_isa_best(&cpu) + 1)];
+}
+
+static struct sennit_pool *open_pool(struct rng *rng)
+{
+    struct sennit_pool *pool;
+    struct sennit_pool_options options = {.n_workers = N_WORKERS, .isa = random_isa(rng)};
+    OK(sennit_pool_create(&pool, &options, err));
+    sn_cache_pool_set_poison(pool, rng_chance(rng, 80));
+    return pool;
+}
+
+static void long_geometry(struct world *w)
+{
+    w->long_rows = true;
+    w->max_len = 4300;
+    w->g.config.max_tokens = 0;
+    w->g.config.n_kv_heads = 1;
+    w->g.config.d_k = w->g.config.d_v = 1 + rng_below(&w->rng, 2);
+    w->g.group = 1;
+}
+
+void world_open(struct world *w, const struct tested_family *family, sennit_type type, uint64_t seed, uint32_t index,
+                struct sn_pool *threads)
+{
+    *w = (struct world){.rng = {mix64(seed) ^ mix64(index + 1000)}, .family = family, .threads = threads};
+    struct rng *rng = &w->rng;
+    w->max_len = rng_chance(rng, 70) ? 180 : 400;
+    family->geometry(rng, &w->g, type);
+    if (index % 16 == 5)
+        long_geometry(w);
+    w->g.config.family = family->name;
+    w->g.config.max_span = 1 + rng_below(rng, 64);
+    w->g.config.round_depth = 2 + rng_below(rng, 9);
+    w->g.config.n_snapshots = rng_below(rng, 3);
+    w->g.scale = 1.0f / sqrtf((float)w->g.config.d_k);
+    w->g.soft_cap = rng_chance(rng, 20) ? 5.0f : 0.0f;
+    for (size_t i = 0; i < SN_ARRAY_LEN(w->sinks); i++)
+        w->sinks[i] = (float)rng_below(rng, 100) * 0.05f - 2.0f;
+    w->g.sinks = rng_chance(rng, 30) ? w->sinks : NULL;
+    w->pool = open_pool(rng);
+    w->solo_pool = open_pool(rng);
+    w->misc_at_start = atomic_load(&w->pool->heap->used[SN_USE_MISC]);
+    OK(sennit_cache_create(&w->main.c, w->pool, &w->g.config, 0, err));
+}
+
+void world_close(struct world *w)
+{
+    mcache_dispose(&w->main);
+    for (uint32_t i = 0; i < w->n_serial; i++)
+        mcache_dispose(&w->serial[i]);
+    for (uint32_t i = 0; i < MAX_DONORS; i++) {
+        check_donor(w, &w->donors[i]);
+        donor_free(&w->donors[i]);
+    }
+    for (uint32_t i = 0; i < MAX_SAVED; i++) {
+        free(w->saved[i].stream.data);
+        mrow_free(w->saved[i].copy);
+    }
+    CHECK(sennit_pool_bytes(w->pool) == 0 && sennit_pool_bytes(w->solo_pool) == 0);
+    CHECK(atomic_load(&w->pool->heap->used[SN_USE_MISC]) == w->misc_at_start);
+    sennit_pool_free(w->pool);
+    sennit_pool_free(w->solo_pool);
+}
+
+/* ---- rows of the model --------------------------------------------------------------------------------------- */
+
+struct mrow *mrow_new(struct world *w)
+{
+    struct mrow *row = must(calloc(1, sizeof *row));
+    uint32_t n = 0;
+    while (n < SN_ARRAY_LEN(w->family->oracles) && w->family->oracles[n])
+        n++;
+    row->solo_g = w->g;
+    row->solo_g.config.family = w->family->oracles[rng_below(&w->rng, n)];
+    OK(sennit_cache_create(&row->solo, w->solo_pool, &row->solo_g.config, 1, err));
+    row->twin = w->family->twin->create(&w->g);
+    return row;
+}
+
+void mrow_free(struct mrow *row)
+{
+    if (!row)
+        return;
+    sennit_cache_dispose(&row->solo);
+    twin_plain.release(row->twin);
+    free(row->tokens);
+    free(row);
+}
+
+static void push_tokens(struct world *w, struct mrow *row, const uint64_t *tokens, uint64_t n)
+{
+    if (row->n + n > row->cap) {
+        row->cap = (row->n + n) * 2;
+        row->tokens = must(realloc(row->tokens, row->cap * sizeof *row->tokens));
+    }
+    for (uint64_t i = 0; i < n; i++) {
+        row->tokens[row->n++] = tokens[i];
+        w->family->twin->append(row->twin, tokens[i]);
+    }
+}
+
+/* The solo cache takes the tokens in chunks of its own choice. out: [n][n_heads * d_v], or NULL. */
+static void solo_append(struct world *w, struct mrow *row, const uint64_t *tokens, uint32_t n, float *out)
+{
+    size_t width = (size_t)n_heads_of(&w->g) * w->g.config.d_v;
+    struct step_options options = {.rng = rng_chance(&w->rng, 50) ? &w->rng : NULL};
+    for (uint32_t at = 0, cut; at < n; at += cut) {
+        cut = n - at > 1 && rng_chance(&w->rng, 60) ? 1 + rng_below(&w->rng, n - at) : n - at;
+        struct work_span span = {.tokens = tokens + at, .n_tokens = cut, .out = out ? out + at * width : NULL};
+        OK(run_step(row->solo, &row->solo_g, &span, 1, &options, err));
+    }
+}
+
+struct mrow *mrow_copy(struct world *w, const struct mrow *row)
+{
+    struct mrow *copy = mrow_new(w);
+    if (row->n > 0) {
+        push_tokens(w, copy, row->tokens, row->n);
+        solo_append(w, copy, row->tokens, (uint32_t)row->n, NULL);
+    }
+    copy->n_last = row->n_last;
+    return copy;
+}
+
+void mrow_cut(struct world *w, struct mrow *row, uint64_t n_tokens)
+{
+    uint64_t dropped = row->n - n_tokens;
+    row->n_last -= dropped < row->n_last ? dropped : row->n_last;
+    if (dropped == 0)
+        return;
+    struct mrow *kept = mrow_new(w);
+    push_tokens(w, kept, row->tokens, n_tokens);
+    if (n_tokens > 0)
+        solo_append(w, kept, row->tokens, (uint32_t)n_tokens, NULL);
+    kept->n_last = row->n_last;
+    struct mrow old = *row;
+    *row = *kept;
+    *kept = old;
+    mrow_free(kept);
+}
+
+void mcache_dispose(struct mcache *m)
+{
+    sennit_cache_dispose(&m->c);
+    CHECK(m->c == NULL);
+    sennit_cache_dispose(&m->c); /* twice is safe */
+    for (uint32_t i = 0; i < m->n; i++)
+        mrow_free(m->rows[i]);
+    *m = (struct mcache){0};
+}
+
+/* ---- append -------------------------------------------------------------------------------------------------- */
+
+static void hold_against_twin(struct world *w, const struct mrow *row, const float *q, uint32_t head, uint64_t n_keys,
+                              const uint8_t *mask, const float *sink, const float *got)
+{
+    size_t d_v = w->g.config.d_v;
+    double *want = must(malloc(d_v * sizeof *want));
+    double bound = w->family->twin->attend(row->twin, q, head, n_keys, mask, sink, want);
+    for (size_t d = 0; d < d_v; d++) {
+        double error = fabs(got[d] - want[d]);
+        if (!(error <= bound))
+            die("head %u over %llu keys, value %zu: %.9g, textbook %.9g: error %.3g above the bound %.3g", head,
+                (unsigned long long)n_keys, d, got[d], want[d], error, bound);
+        w->worst = error / bound > w->worst ? error / bound : w->worst;
+    }
+    free(want);
+    w->n_twin++;
+}
+
+/* Outputs of the row's last n tokens. */
+static void check_outputs(struct world *w, struct mrow *row, uint32_t n, const float *got, const float *solo)
+{
+    const struct sennit_cache_config *c = &w->g.config;
+    size_t heads = n_heads_of(&w->g), width = heads * c->d_v;
+    for (size_t i = 0; i < n * width; i++)
+        if (memcmp(&got[i], &solo[i], sizeof *got) != 0)
+            die("token %zu of %u, head %zu, value %zu: %.9g, alone (%s): %.9g", i / width, n, i % width / c->d_v,
+                i % c->d_v, got[i], row->solo_g.config.family, solo[i]);
+    w->n_outputs += n;
+    float *q = must(malloc(heads * c->d_k * sizeof *q));
+    for (int k = 0; k < 2; k++) {
+        uint32_t t = rng_below(&w->rng, n), head = rng_below(&w->rng, (uint32_t)heads);
+        token_query(row->tokens[row->n - n + t], heads * c->d_k, q);
+        hold_against_twin(w, row, q + head * c->d_k, head, row->n - n + t + 1, NULL, w->g.sinks ? w->g.sinks + head : NULL,
+                          got + t * width + head * c->d_v);
+    }
+    free(q);
+}
+
+void mcache_append(struct world *w, struct mcache *m, const uint32_t *n, bool with_attention, bool abort)
+{
+    struct work_span spans[MAX_ROWS];
+    uint64_t *tokens[MAX_ROWS];
+    float *solo[MAX_ROWS] = {0};
+    uint32_t n_spans = 0;
+    size_t width = (size_t)n_heads_of(&w->g) * w->g.config.d_v;
+    for (uint32_t r = 0; r < m->n; r++) {
+        if (n[r] == 0)
+            continue;
+        uint64_t *list = tokens[n_spans] = must(malloc(n[r] * sizeof *list));
+        for (uint32_t t = 0; t < n[r]; t++)
+            list[t] = rng_next(&w->rng);
+        float *out = with_attention ? must(malloc(n[r] * width * sizeof *out)) : NULL;
+        solo[n_spans] = with_attention ? must(malloc(n[r] * width * sizeof *out)) : NULL;
+        spans[n_spans++] = (struct work_span){.row = r, .tokens = list, .n_tokens = n[r], .out = out};
+    }
+    uint64_t before = abort ? cache_fingerprint(m->c) : 0, bytes = sennit_pool_bytes(w->pool);
+    struct step_options options = {
+        .rng = &w->rng, .threads = rng_chance(&w->rng, 4) ? w->threads : NULL, .abort = abort};
+    OK(run_step(m->c, &w->g, spans, n_spans, &options, err));
+    if (abort)
+        CHECK(cache_fingerprint(m->c) == before && sennit_pool_bytes(w->pool) == bytes);
+    for (uint32_t r = 0; r < m->n && !abort; r++)
+        m->rows[r]->n_last = 0;
+    for (uint32_t i = 0; i < n_spans; i++) {
+        struct mrow *row = m->rows[spans[i].row];
+        if (!abort) {
+            push_tokens(w, row, tokens[i], spans[i].n_tokens);
+            row->n_last = spans[i].n_tokens;
+            solo_append(w, row, tokens[i], spans[i].n_tokens, solo[i]);
+            if (with_attention)
+                check_outputs(w, row, spans[i].n_tokens, spans[i].out, solo[i]);
+        }
+        free(tokens[i]);
+        free(spans[i].out);
+        free(solo[i]);
+    }
+}
+
+/* ---- checks -------------------------------------------------------------------------------------------------- */
+
+void check_row(struct world *w, const struct mcache *m, uint32_t r)
+{
+    size_t n, n_solo;
+    const struct mrow *row = m->rows[r];
+    uint8_t *got = canonical_row(m->c, r, &n), *solo = canonical_row(row->solo, 0, &n_solo);
+    if (n != n_solo)
+        die("row %u stores %zu bytes, alone %zu", r, n, n_solo);
+    for (size_t i = 0; i < n; i++)
+        if (got[i] != solo[i])
+            die("row %u: byte %zu of token %zu is %02x, alone %02x", r, i % canonical_token_bytes(&w->g.config),
+                i / canonical_token_bytes(&w->g.config), got[i], solo[i]);
+    free(got);
+    free(solo);
+    w->n_states++;
+}
+
+void check_questions(struct world *w, const struct mcache *m)
+{
+    int32_t positions[MAX_ROWS];
+    uint64_t head = 0;
+    bool ragged = false;
+    CHECK(sennit_cache_batch_size(m->c) == m->n);
+    for (uint32_t r = 0; r < m->n; r++) {
+        uint64_t n = m->rows[r]->n;
+        CHECK(sennit_cache_row_offset(m->c, r) == n && sennit_cache_left_pad(m->c, r) == 0);
+        CHECK(sennit_cache_can_publish_row(m->c, r, n) && !sennit_cache_can_publish_row(m->c, r, n + 1));
+        CHECK(sennit_cache_max_append_tokens(m->c, r) == SENNIT_UNBOUNDED);
+        head = n > head ? n : head;
+    }
+    for (uint32_t r = 0; r < m->n; r++)
+        ragged |= m->rows[r]->n != head;
+    CHECK(sennit_cache_offset(m->c) == head);
+    CHECK(sennit_cache_rope_offset_arr(m->c, positions) == ragged);
+    for (uint32_t r = 0; r < m->n && ragged; r++)
+        CHECK(positions[r] == (int32_t)m->rows[r]->n);
+    CHECK(strncmp(sennit_cache_signature(m->c), w->family->name, strlen(w->family->name)) == 0);
+    CHECK(sennit_cache_minimum_reusable_offset(m->c, -1) == 0);
+}
+
+static void check_donor_rows(struct world *w, const struct mdonor *d)
+{
+    CHECK(d->rows->n_rows == d->n);
+    for (uint32_t r = 0; r < d->n; r++) {
+        size_t n, n_solo;
+        uint64_t tokens = d->copy[r]->n;
+        CHECK(d->rows->offsets[r] == tokens && d->rows->starts[r] == 0 && d->rows->ends[r] == tokens);
+        uint8_t *got = canonical_spans(&w->g.config, d->rows->planes, d->rows->n_planes, r, tokens, &n);
+        uint8_t *solo = canonical_row(d->copy[r]->solo, 0, &n_solo);
+        if (n != n_solo || (n && memcmp(got, solo, n) != 0))
+            die("donor row %u changed after its capture", r);
+        free(got);
+        free(solo);
+    }
+    w->n_states += d->n;
+}
+
+/* The view's rows against views of the same rows alone, and one query of each against the textbook. */
+static void check_view(struct world *w, const struct mdonor *d)
+{
+    const struct sennit_cache_config *c = &w->g.config;
+    uint32_t heads = n_heads_of(&w->g), n_q = 1 + rng_below(&w->rng, 3), n = d->n;
+    size_t q_row = (size_t)heads * n_q * c->d_k, o_row = (size_t)heads * n_q * c->d_v, width = d->view->width;
+    float *q = must(calloc(n * q_row + 1, sizeof *q)), *out = must(calloc(n * o_row + 1, sizeof *out));
+    float *solo_out = must(calloc(o_row, sizeof *solo_out));
+    uint8_t *mask = must(calloc(n * n_q * width + 1, 1));
+    token_query(rng_next(&w->rng), n * q_row, q);
+    for (size_t i = 0; i < n * n_q * width; i++)
+        mask[i] = (uint8_t)rng_chance(&w->rng, 70);
+    bool masked = rng_chance(&w->rng, 60);
+    if (masked && rng_chance(&w->rng, 30) && n > 0)
+        memset(mask, 0, width); /* the first query sees nothing */
+    OK(sennit_donor_attend(d->view, q, heads, n_q, w->g.scale, masked ? mask : NULL, out, err));
+    for (uint32_t r = 0; r < n; r++) {
+        struct sennit_donor_attention *alone;
+        OK(sennit_cache_capture_donor_attention(d->copy[r]->solo, &alone, err));
+        uint8_t *row_mask = must(calloc(n_q * alone->width + 1, 1));
+        for (size_t t = 0; t < n_q; t++)
+            memcpy(row_mask + t * alone->width, mask + (r * n_q + t) * width, alone->width);
+        OK(sennit_donor_attend(alone, q + r * q_row, heads, n_q, w->g.scale, masked ? row_mask : NULL, solo_out, err));
+        if (memcmp(solo_out, out + r * o_row, o_row * sizeof *out) != 0)
+            die("donor attention of row %u differs from the row alone", r);
+        uint32_t head = rng_below(&w->rng, heads), t = rng_below(&w->rng, n_q);
+        float cap = w->g.soft_cap;
+        w->g.soft_cap = 0; /* donors have none */
+        hold_against_twin(w, d->copy[r], q + r * q_row + (head * n_q + t) * c->d_k, head, d->copy[r]->n,
+                          masked ? row_mask + t * alone->width : NULL, NULL,
+                          out + r * o_row + (head * n_q + t) * c->d_v);
+        w->g.soft_cap = cap;
+        sennit_donor_attention_free(alone);
+        free(row_mask);
+    }
+    free(q);
+    free(out);
+    free(solo_out);
+    free(mask);
+}
+
+void check_donor(struct world *w, struct mdonor *d)
+{
+    if (d->rows)
+        check_donor_rows(w, d);
+    if (d->view)
+        check_view(w, d);
+}
+
+void donor_free(struct mdonor *d)
+{
+    sennit_donor_free(d->rows);
+    sennit_donor_attention_free(d->view);
+    for (uint32_t i = 0; i < d->n; i++)
+        mrow_free(d->copy[i]);
+    *d = (struct mdonor){0};
+}
+
+/* ---- accounting ---------------------------------------------------------------------------------------------- */
+
+struct object {
+    const void *p;
+    size_t bytes;
+    uint32_t row; /* which of all rows reached it */
+};
+struct census {
+    struct object *list;
+    size_t n, cap;
+    uint32_t row;
+};
+
+static void visit(void *ctx, const void *p, size_t bytes)
+{
+    struct census *c = ctx;
+    if (c->n == c->cap) {
+        c->cap = c->cap * 2 + 64;
+        c->list = must(realloc(c->list, c->cap * sizeof *c->list));
+    }
+    c->list[c->n++] = (struct object){p, bytes, c->row};
+}
+
+static int by_address(const void *a, const void *b)
+{
+    const struct object *x = a, *y = b;
+    return x->p < y->p ? -1 : x->p > y->p;
+}
+
+static void count_cache(struct world *w, struct census *c, const struct sennit_cache *cache)
+{
+    for (uint32_t r = 0; r < cache->n_rows; r++, c->row++)
+        w->family->walk(cache, r, visit, c);
+}
+
+/* Every object once = the pool's count = the allocator's; what only one row reaches = current_bytes of that row. */
+void check_accounting(struct world *w)
+{
+    static struct census c; /* kept for its buffer */
+    c.n = 0;
+    c.row = 0;
+    uint64_t unique = 0, claimed = 0, own = 0;
+    const struct sennit_cache *first = w->main.c;
+    count_cache(w, &c, first);
+    for (uint32_t i = 0; i < w->n_serial; i++)
+        count_cache(w, &c, w->serial[i].c);
+    for (uint32_t i = 0; i < MAX_DONORS; i++) {
+        if (w->donors[i].rows)
+            count_cache(w, &c, sn_donor_cache(w->donors[i].rows));
+        if (w->donors[i].view)
+            count_cache(w, &c, sn_view_cache(w->donors[i].view));
+    }
+    if (c.n)
+        qsort(c.list, c.n, sizeof *c.list, by_address);
+    for (size_t i = 0; i < c.n; i++) {
+        if (i > 0 && c.list[i].p == c.list[i - 1].p)
+            continue;
+        unique += c.list[i].bytes;
+        bool shared = i + 1 < c.n && c.list[i + 1].p == c.list[i].p;
+        own += !shared && c.list[i].row < first->n_rows ? c.list[i].bytes : 0;
+    }
+    for (uint32_t r = 0; r < first->n_rows; r++)
+        claimed += sennit_cache_current_bytes(first, r);
+    if (unique != sennit_pool_bytes(w->pool) || unique != atomic_load(&w->pool->heap->used[SN_USE_CACHE]))
+        die("storage in use is %llu bytes, the pool says %llu, the allocator %zu", (unsigned long long)unique,
+            (unsigned long long)sennit_pool_bytes(w->pool), atomic_load(&w->pool->heap->used[SN_USE_CACHE]));
+    if (own != claimed)
+        die("the rows own %llu bytes, current_bytes says %llu", (unsigned long long)own, (unsigned long long)claimed);
+}

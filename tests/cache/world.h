@@ -1,0 +1,74 @@
+/* A world of caches under random operations, and what each row must be: its tokens, its solo replay, its twin. */
+#ifndef CACHE_WORLD_H
+#define CACHE_WORLD_H
+
+#include "cache/twin.h"
+
+enum { MAX_ROWS = 10, MAX_SERIAL = 7, MAX_DONORS = 3, MAX_SAVED = 3, N_WORKERS = 2 };
+
+/* One row of the model. */
+struct mrow {
+    uint64_t *tokens, n, cap;
+    uint64_t n_last; /* how far bypass reaches */
+    struct sennit_cache *solo;
+    struct geometry solo_g;
+    struct twin *twin;
+};
+
+struct mcache {
+    struct sennit_cache *c;
+    struct mrow *rows[MAX_ROWS];
+    uint32_t n;
+};
+
+struct mdonor {
+    struct sennit_donor *rows;
+    struct sennit_donor_attention *view;
+    struct mrow *copy[MAX_ROWS];
+    uint32_t n;
+};
+
+struct msaved {
+    struct memory stream;
+    struct mrow *copy;
+};
+
+struct world {
+    struct rng rng;
+    const struct tested_family *family;
+    struct geometry g;
+    float sinks[16];
+    struct sennit_pool *pool, *solo_pool;
+    struct sn_pool *threads;
+    struct mcache main, serial[MAX_SERIAL];
+    struct mdonor donors[MAX_DONORS];
+    struct msaved saved[MAX_SAVED];
+    uint32_t n_serial;
+    uint64_t max_len; /* rows are kept below it */
+    bool long_rows;   /* thousands of tokens, mostly without attention */
+    size_t misc_at_start;
+    /* what was checked */
+    uint64_t n_outputs, n_states, n_twin;
+    double worst; /* largest twin error as a share of its bound */
+};
+
+void world_open(struct world *w, const struct tested_family *family, sennit_type type, uint64_t seed, uint32_t index,
+                struct sn_pool *threads);
+void world_close(struct world *w); /* dies of a leak */
+
+struct mrow *mrow_new(struct world *w);
+struct mrow *mrow_copy(struct world *w, const struct mrow *row); /* replayed alone from its first token */
+void mrow_free(struct mrow *row);
+void mrow_cut(struct world *w, struct mrow *row, uint64_t n_tokens); /* a fresh replay of what is left */
+
+void mcache_dispose(struct mcache *m);
+/* Appends to some rows and holds the outputs against solo replay and twin. Tokens per row n[i], 0 = not in the step. */
+void mcache_append(struct world *w, struct mcache *m, const uint32_t *n, bool with_attention, bool abort);
+
+void check_row(struct world *w, const struct mcache *m, uint32_t row); /* stored state = solo's, to the bit */
+void check_questions(struct world *w, const struct mcache *m);
+void check_donor(struct world *w, struct mdonor *d);
+void donor_free(struct mdonor *d);
+void check_accounting(struct world *w);
+
+#endif
