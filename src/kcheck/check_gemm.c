@@ -191,11 +191,10 @@ static void check_sizes(struct kcheck *c, sennit_type type)
 
 /* A row's numbers are its own: M rows equal M single rows, a later tile alone equals itself in company, and any split
  * of the panels equals the whole. */
-static void check_independence(struct kcheck *c, sennit_type type, size_t units)
+static void check_independence(struct kcheck *c, sennit_type type, size_t units, size_t n_out, size_t n_rows)
 {
     struct sn_problem p;
-    size_t n_in = units * (sn_problem_quantized(type) ? SN_BLOCK : 1), n_rows = 1 + kcheck_below(&c->rng, 40);
-    size_t n_out = 1 + kcheck_below(&c->rng, 150);
+    size_t n_in = units * (sn_problem_quantized(type) ? SN_BLOCK : 1);
     sn_problem_init(c, &p, type, n_in, n_out, n_rows, SN_PROBLEM_PLAIN);
     size_t n_panels = p.w.n_panels, ldy = n_panels * SN_PANEL;
     const float *whole = sn_problem_run(c, c->dut, &p, &p.acts, 0, n_panels, 0, n_rows, ldy);
@@ -339,9 +338,11 @@ void kcheck_check_gemm(struct kcheck *c)
         check_packing(c, type);
         for (size_t round = 0; round < n_rounds; round++) {
             check_sizes(c, type);
-            check_independence(c, type, 2);
-            check_independence(c, type, 33);
-            check_independence(c, type, 65);
+            size_t n_out = 1 + kcheck_below(&c->rng, 150), n_rows = 1 + kcheck_below(&c->rng, 40);
+            check_independence(c, type, 2, n_out, n_rows);
+            check_independence(c, type, 33, n_rows, n_out);
+            check_independence(c, type, 65, n_out, n_rows);
+            check_independence(c, type, 1, 273, 66); /* past a group of the kernels' walk in both directions */
         }
         if (sn_problem_quantized(type))
             check_every_code(c, type);

@@ -6,8 +6,8 @@
  *          pair is at most 32,512; each step is widened before the next. */
 #include <immintrin.h>
 
-#include "kernel/packed.h"
 #include "kernel/slots.h"
+#include "kernel/x86/gemm_walk.h"
 #include "kernel/x86/rows.h"
 
 static inline __attribute__((always_inline)) __m256i load(const uint8_t *p)
@@ -34,18 +34,20 @@ static inline __attribute__((always_inline)) float float_at(const uint8_t *p)
     return f;
 }
 
+/* Hides how t was made: compilers otherwise regroup the sums of a block into a tree, whose leaves spill. */
+static inline __attribute__((always_inline)) __m256i opaque(__m256i t)
+{
+    __asm__("" : "+x"(t));
+    return t;
+}
+
 /* t + the dots of 8 columns' 4 signed codes with the same 4 activation codes; size = |codes|. */
 static inline __attribute__((always_inline)) __m256i dot_signed(__m256i t, __m256i codes, __m256i size,
                                                                 __m256i x)
 {
     __m256i pairs = _mm256_maddubs_epi16(size, _mm256_sign_epi8(x, codes));
-    return _mm256_add_epi32(t, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+    return opaque(_mm256_add_epi32(t, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1))));
 }
-
-/* One panel's blocks of one chunk for 1..4 rows of a tile; x is moved to the first row's codes, and `third` and
- * `scale` to its other parts. y holds the chains of the chunks before, unless first. */
-typedef void (*piece_fn)(const uint8_t *w, const uint8_t *x, size_t row, size_t n_blocks, float *y,
-                         size_t ldy, bool first);
 
 /* h: half of the panel, 0 or 1; base: which half 0 is (a pass over one half at a time has base 0, then 1). */
 #define LOAD_CHAIN(r, h)                                                                           \
@@ -55,7 +57,8 @@ typedef void (*piece_fn)(const uint8_t *w, const uint8_t *x, size_t row, size_t 
 #define FROM_ZERO(r, h) __m256i t##r##h = _mm256_setzero_si256();
 
 #define ROW_CODES(r, unused) const __m256i x##r = _mm256_set1_epi32(int_at(codes + SN_BLOCK * (r) + at));
-#define DOT_NIBBLES(r, h) t##r##h = _mm256_add_epi16(t##r##h, _mm256_maddubs_epi16(part##h, x##r));
+#define DOT_NIBBLES(r, h)                                                                          \
+    t##r##h = opaque(_mm256_add_epi16(t##r##h, _mm256_maddubs_epi16(part##h, x##r)));
 #define DOT_BYTES(r, h) t##r##h = dot_signed(t##r##h, part##h, size##h, x##r);
 
 #define BOTH_NIBBLES(h)                                                                            \
@@ -161,30 +164,21 @@ PIECES(4, 1)
 
 enum { MAX_ROWS = 4 };
 #define TABLE(name) {name##_1, name##_2, name##_3, name##_4}
-static const piece_fn q4_1[MAX_ROWS] = TABLE(q4_1);
-static const piece_fn q4_0[MAX_ROWS] = TABLE(q4_0);
-static const piece_fn q8_0[MAX_ROWS] = TABLE(q8_0);
+static const sn_piece_fn q4_1[MAX_ROWS] = TABLE(q4_1);
+static const sn_piece_fn q4_0[MAX_ROWS] = TABLE(q4_0);
+static const sn_piece_fn q8_0[MAX_ROWS] = TABLE(q8_0);
 
-/* Chunk by chunk, so that a panel's piece and a tile's piece share the first-level cache; within a chunk panel by
- * panel, so that a weight read once serves every row. */
-static void gemm(const struct sn_gemm_args *a, const piece_fn pieces[MAX_ROWS], size_t block_bytes)
+void sn_gemm_q4_1_avx2(const struct sn_gemm_args *a)
 {
-    size_t n_blocks = a->w->n_in / SN_BLOCK, tile_bytes = n_blocks * SN_TILE_BLOCK_BYTES;
-    const uint8_t *tiles = sn_act_tile(a->x, a->row / SN_TILE_ROWS);
-    for (size_t c = 0; c < sn_n_chunks(n_blocks); c++) {
-        struct sn_chunk chunk = sn_chunk_at(n_blocks, c);
-        const uint8_t *w =
-            (const uint8_t *)a->w->data + sn_packed_at(a->w, chunk, a->panel, block_bytes);
-        for (size_t p = 0; p < a->n_panels; p++, w += chunk.n * block_bytes) {
-            const uint8_t *x = tiles + chunk.first * SN_TILE_BLOCK_BYTES;
-            for (size_t r = 0; r < a->n_rows; r += MAX_ROWS)
-                pieces[sn_min_size(MAX_ROWS, a->n_rows - r) - 1](
-                    w, x + r / SN_TILE_ROWS * tile_bytes, r % SN_TILE_ROWS, chunk.n,
-                    a->y + r * a->ldy + p * SN_PANEL, a->ldy, c == 0);
-        }
-    }
+    sn_gemm_walk(a, q4_1, MAX_ROWS, SN_Q4_1_BYTES);
 }
 
-void sn_gemm_q4_1_avx2(const struct sn_gemm_args *a) { gemm(a, q4_1, SN_Q4_1_BYTES); }
-void sn_gemm_q4_0_avx2(const struct sn_gemm_args *a) { gemm(a, q4_0, SN_Q4_0_BYTES); }
-void sn_gemm_q8_0_avx2(const struct sn_gemm_args *a) { gemm(a, q8_0, SN_Q8_0_BYTES); }
+void sn_gemm_q4_0_avx2(const struct sn_gemm_args *a)
+{
+    sn_gemm_walk(a, q4_0, MAX_ROWS, SN_Q4_0_BYTES);
+}
+
+void sn_gemm_q8_0_avx2(const struct sn_gemm_args *a)
+{
+    sn_gemm_walk(a, q8_0, MAX_ROWS, SN_Q8_0_BYTES);
+}

@@ -4,8 +4,8 @@
  * the integer accumulator starts at -128 * sum(x) or at a sixteenth of it. */
 #include <immintrin.h>
 
-#include "kernel/packed.h"
 #include "kernel/slots.h"
+#include "kernel/x86/gemm_walk.h"
 #include "kernel/x86/rows.h"
 
 /* acc + the dots of 16 columns' 4 codes with the same 4 activation codes. Inline assembly because a broadcast from
@@ -35,10 +35,6 @@ static inline __attribute__((always_inline)) int32_t int_at(const uint8_t *p, si
     memcpy(&v, p + 4 * i, sizeof v);
     return v;
 }
-
-/* One panel's blocks of one chunk for 1..8 rows of a tile. y holds the chains of the chunks before, unless first. */
-typedef void (*piece_fn)(const uint8_t *w, const uint8_t *x, size_t n_blocks, float *y, size_t ldy,
-                         bool first);
 
 #define LOAD_CHAIN(r, p)                                                                           \
     __m512 f##r = first ? _mm512_setzero_ps() : _mm512_loadu_ps(y + (r) * ldy);
@@ -82,9 +78,10 @@ typedef void (*piece_fn)(const uint8_t *w, const uint8_t *x, size_t n_blocks, fl
     }
 
 #define PIECE(name, n, block_bytes, n_lines, START, DOTS, FINISH)                                  \
-    static void name##_##n(const uint8_t *w, const uint8_t *x, size_t n_blocks, float *y,          \
-                           size_t ldy, bool first)                                                 \
+    static void name##_##n(const uint8_t *w, const uint8_t *x, size_t row, size_t n_blocks,        \
+                           float *y, size_t ldy, bool first)                                       \
     {                                                                                              \
+        (void)row; /* 0: a piece begins with its tile */                                           \
         const __m512i low = _mm512_set1_epi8(15);                                                  \
         (void)low;                                                                                 \
         (void)ldy;                                                                                 \
@@ -144,29 +141,21 @@ PIECES(7)
 PIECES(8)
 
 #define TABLE(name) {name##_1, name##_2, name##_3, name##_4, name##_5, name##_6, name##_7, name##_8}
-static const piece_fn q4_1[SN_TILE_ROWS] = TABLE(q4_1);
-static const piece_fn q4_0[SN_TILE_ROWS] = TABLE(q4_0);
-static const piece_fn q8_0[SN_TILE_ROWS] = TABLE(q8_0);
+static const sn_piece_fn q4_1[SN_TILE_ROWS] = TABLE(q4_1);
+static const sn_piece_fn q4_0[SN_TILE_ROWS] = TABLE(q4_0);
+static const sn_piece_fn q8_0[SN_TILE_ROWS] = TABLE(q8_0);
 
-/* Chunk by chunk, so that a panel's piece and a tile's piece share the first-level cache; within a chunk panel by
- * panel, so that a weight read once serves every row. */
-static void gemm(const struct sn_gemm_args *a, const piece_fn pieces[SN_TILE_ROWS], size_t block_bytes)
+void sn_gemm_q4_1_avx512(const struct sn_gemm_args *a)
 {
-    size_t n_blocks = a->w->n_in / SN_BLOCK, tile_bytes = n_blocks * SN_TILE_BLOCK_BYTES;
-    const uint8_t *tiles = sn_act_tile(a->x, a->row / SN_TILE_ROWS);
-    for (size_t c = 0; c < sn_n_chunks(n_blocks); c++) {
-        struct sn_chunk chunk = sn_chunk_at(n_blocks, c);
-        const uint8_t *w =
-            (const uint8_t *)a->w->data + sn_packed_at(a->w, chunk, a->panel, block_bytes);
-        for (size_t p = 0; p < a->n_panels; p++, w += chunk.n * block_bytes) {
-            const uint8_t *x = tiles + chunk.first * SN_TILE_BLOCK_BYTES;
-            for (size_t r = 0; r < a->n_rows; r += SN_TILE_ROWS, x += tile_bytes)
-                pieces[sn_min_size(SN_TILE_ROWS, a->n_rows - r) - 1](
-                    w, x, chunk.n, a->y + r * a->ldy + p * SN_PANEL, a->ldy, c == 0);
-        }
-    }
+    sn_gemm_walk(a, q4_1, SN_TILE_ROWS, SN_Q4_1_BYTES);
 }
 
-void sn_gemm_q4_1_avx512(const struct sn_gemm_args *a) { gemm(a, q4_1, SN_Q4_1_BYTES); }
-void sn_gemm_q4_0_avx512(const struct sn_gemm_args *a) { gemm(a, q4_0, SN_Q4_0_BYTES); }
-void sn_gemm_q8_0_avx512(const struct sn_gemm_args *a) { gemm(a, q8_0, SN_Q8_0_BYTES); }
+void sn_gemm_q4_0_avx512(const struct sn_gemm_args *a)
+{
+    sn_gemm_walk(a, q4_0, SN_TILE_ROWS, SN_Q4_0_BYTES);
+}
+
+void sn_gemm_q8_0_avx512(const struct sn_gemm_args *a)
+{
+    sn_gemm_walk(a, q8_0, SN_TILE_ROWS, SN_Q8_0_BYTES);
+}
