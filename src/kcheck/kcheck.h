@@ -36,6 +36,7 @@ struct kcheck_opts {
     bool bench;         /* speeds instead of checks */
     bool print_golden;  /* prints golden.h */
     FILE *out;          /* NULL = stdout */
+    const struct sn_kernels *table; /* checks this table alone, as the level that fills `add`; for kcheck's own test */
 };
 
 /* Fills *opts from --kernel --isa --seed --long --quick --bench --print-golden. False with a message on stderr. */
@@ -63,7 +64,7 @@ struct kcheck_state; /* of kcheck.c */
 struct kcheck {
     const struct kcheck_opts *opts;
     const struct sn_kernels *ref, *dut;
-    const char *level; /* "scalar-fma", "avx2", "avx512"; "golden" when ref == dut */
+    const char *level; /* "scalar-fma", "avx2", "avx512"; "golden" or "accuracy" when ref == dut */
     struct kcheck_rng rng;
     struct kcheck_state *state;
 };
@@ -92,6 +93,9 @@ double kcheck_time(struct kcheck *c, enum sn_kernel_id id, const char *what, dou
                    void (*fn)(void *arg), void *arg);
 /* True when --kernel lets this slot through (benchmarks). */
 bool kcheck_wanted(const struct kcheck *c, enum sn_kernel_id id);
+
+/* Own elementary functions against the C library in a wider format; once per run, not per level. check_math.c. */
+void kcheck_accuracy(struct kcheck *c);
 
 #define KCHECK(name)                                                                                                  \
     void kcheck_check_##name(struct kcheck *c);                                                                       \

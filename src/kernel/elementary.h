@@ -42,12 +42,12 @@ static inline float sn_exp_inline(float x)
     p = fmaf(p, r, 4.1665795894e-2f);
     p = fmaf(p, r, 1.6666665459e-1f);
     p = fmaf(p, r, 5.0000001201e-1f);
-    p = fmaf(p, r * r, r + 1.0f);
+    p = fmaf(p, r * r, r) + 1.0f; /* 1 last: r + 1 first would cost accuracy and monotony */
     float y = sn_from_bits(sn_to_bits(p) + (sn_to_bits(t) << 23));
     return x != x ? x : y;
 }
 
-/* |x| < 0.625: x + x^3 P(x^2); else 1 - 2 / (exp(2|x|) + 1), with the sign of x. */
+/* With the sign of x: |x| < 0.625: |x| + |x|^3 P(x^2); else 1 - 2 / (exp(2|x|) + 1). */
 static inline float sn_tanh_inline(float x)
 {
     uint32_t sign = sn_to_bits(x) & 0x80000000u;
@@ -57,14 +57,13 @@ static inline float sn_tanh_inline(float x)
     p = fmaf(p, z, -5.37397155531e-2f);
     p = fmaf(p, z, 1.33314422036e-1f);
     p = fmaf(p, z, -3.33332819422e-1f);
-    float small = fmaf(p * z, x, x);
+    float small = fmaf(p * z, a, a);
     float big = 1.0f - 2.0f / (sn_exp_inline(a + a) + 1.0f);
-    big = sn_from_bits(sn_to_bits(big) | sign);
     float y = a < 0.625f ? small : big;
-    return x != x ? x : y;
+    return x != x ? x : sn_from_bits(sn_to_bits(y) | sign);
 }
 
-/* |x| <= 0.927734375: x + x P(x^2); else 1 - exp(-|x| + |x| Q(|x|)), with the sign of x; 1 from 4 on. */
+/* With the sign of x: |x| <= 0.927734375: |x| + |x| P(x^2); else 1 - exp(-|x| + |x| Q(|x|)); 1 from 4 on. */
 static inline float sn_erf_inline(float x)
 {
     uint32_t sign = sn_to_bits(x) & 0x80000000u;
@@ -78,16 +77,15 @@ static inline float sn_erf_inline(float x)
     q = fmaf(q, t, -1.28717512e-1f);
     q = fmaf(q, t, -t);
     float big = 1.0f - sn_exp_inline(q);
-    big = sn_from_bits(sn_to_bits(big) | sign);
     float p = -5.96761703e-4f;
     p = fmaf(p, z, 4.99119423e-3f);
     p = fmaf(p, z, -2.67681349e-2f);
     p = fmaf(p, z, 1.12819925e-1f);
     p = fmaf(p, z, -3.76125336e-1f);
     p = fmaf(p, z, 1.28379166e-1f);
-    float small = fmaf(p, x, x);
+    float small = fmaf(p, t, t);
     float y = a > 0.927734375f ? big : small;
-    return x != x ? x : y;
+    return x != x ? x : sn_from_bits(sn_to_bits(y) | sign);
 }
 
 #endif

@@ -1,0 +1,3 @@
+#include "kernel/x86/avx2/lanes.h"
+/* Everything that works on one row; written once for both levels. */
+#include "kernel/x86/rows.inc"
