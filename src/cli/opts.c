@@ -337,19 +337,16 @@ static void wrapped(const char *text, int indent)
     int col = indent;
     while (*text) {
         int n = (int)strcspn(text, " ");
-        if (col > indent && col + n > 79) {
+        if (col > indent && col + 1 + n > 79) {
             printf("\n%*s", indent, "");
             col = indent;
+        } else if (col > indent) {
+            putchar(' ');
+            col++;
         }
         printf("%.*s", n, text);
         col += n;
-        text += n;
-        if (*text == ' ') {
-            if (col < 79)
-                putchar(' ');
-            col++;
-            text++;
-        }
+        text += n + (text[n] == ' ');
     }
     putchar('\n');
 }

@@ -114,7 +114,12 @@ static void note_step(struct cli_steps *s, struct sennit_engine *engine, uint64_
         s->least_weight_bytes = read;
     if (s->n == 0 || read > s->most_weight_bytes)
         s->most_weight_bytes = read;
-    s->rows[s->n++] = sennit_engine_last_step(engine, &spans);
+    uint32_t n = sennit_engine_last_step(engine, &spans), wide = 0;
+    for (uint32_t i = 0; i < n; i++)
+        wide += spans[i].n_tokens != 1;
+    if (wide == 0 && read > s->decode_weight_bytes)
+        s->decode_weight_bytes = read;
+    s->rows[s->n++] = n;
     *weight_bytes = now;
 }
 
@@ -242,5 +247,6 @@ void cli_steps_json(json_t *into, const struct cli_steps *steps)
     json_object_set_new(into, "rows_per_step", rows);
     json_object_set_new(weights, "least", cli_json_u64(steps->least_weight_bytes));
     json_object_set_new(weights, "most", cli_json_u64(steps->most_weight_bytes));
+    json_object_set_new(weights, "decode", cli_json_u64(steps->decode_weight_bytes));
     json_object_set_new(into, "weight_bytes_per_step", weights);
 }

@@ -37,6 +37,7 @@ struct cli_steps {
     uint32_t *rows; /* [n] rows in each step */
     size_t n, cap;
     uint64_t least_weight_bytes, most_weight_bytes;
+    uint64_t decode_weight_bytes; /* the most of a step in which every row had one token */
     double seconds;
 };
 

@@ -7,6 +7,7 @@ trap 'rm -rf "$tmp"' EXIT
 cd "$tmp" || exit 1
 export HOME=$tmp XDG_CACHE_HOME=$tmp/cache
 fails=0
+shared=${SENNIT_SHARED_DIR:-/nonexistent}
 
 fail() { printf 'FAIL: %s\n' "$*"; fails=$((fails + 1)); }
 # run CODE ARGUMENTS...: runs sennit, wants the exit code; output in out and err.
@@ -31,8 +32,9 @@ tiny_model() { "$tiny" --out tiny.gguf "$@" || fail "tiny-model"; }
 case_help() {
     local c
     run 0 --help
+    cp out commands
     for c in generate chat bench inspect tokenize render selftest; do
-        says out "  $c"
+        says commands "  $c "
         run 0 "$c" --help
         says out "usage: sennit $c"
         says out "Examples:"
@@ -160,7 +162,7 @@ case_json() {
     same "$(json in_force.rows_per_step#)" "$(json in_force.steps)" "one entry for each step"
     [ "$(json in_force.kernels#)" -gt 3 ] || fail "few kernels"
     same "$(json in_force.kernels.0.calls#)" 2 "calls per thread"
-    json in_force.weight_bytes_per_step.most in_force.weight_bytes_read model.step_weight_bytes >/dev/null
+    json in_force.weight_bytes_per_step.decode in_force.weight_bytes_read model.step_weight_bytes >/dev/null
     grep -qE '"variant":"[a-z0-9-]+"' out || fail "no variants"
     run 0 generate -m tiny.gguf -p "Hello there" -n 4 --isa scalar --json
     ! grep -qE '"variant":"avx' out || fail "a vector kernel ran under --isa scalar"
@@ -171,7 +173,7 @@ case_exact() {
     tiny_model --type Q4_1 --embd-type Q8_0
     local a b isa n=0
     a=$(digest -p "One prompt for all of this" -n 20 --ignore-eos)
-    for b in "--chunk 1" "--chunk 7 --threads 3" "--threads 1" "--threads 2 --chunk 2" "--step-tokens 2" "--no-pin"; do
+    for b in "--chunk 1" "--chunk 7 --threads 3" "--threads 1" "--threads 2 --chunk 2" "--step-tokens 2 --max-rows 2" "--no-pin"; do
         # shellcheck disable=SC2086
         same "$(digest -p "One prompt for all of this" -n 20 --ignore-eos $b)" "$a" "digest with $b"
     done
@@ -189,7 +191,7 @@ case_exact() {
     same "$b" "$a" "digest with 8 rows"
     # Eight rows that decode are one step, and a step reads the weights once.
     json in_force.rows_per_step | grep -q '8,8,8' || fail "rows did not share steps"
-    same "$(json in_force.weight_bytes_per_step.most)" "$(json model.step_weight_bytes)" "weight bytes of a step of 8 rows"
+    same "$(json in_force.weight_bytes_per_step.decode)" "$(json model.step_weight_bytes)" "weight bytes of a step of 8 rows"
     # The digest sees the storage type of the cache, and the prompt.
     [ "$(digest -p "One prompt for all of this" -n 20 --ignore-eos --kv f32)" != "$a" ] || fail "--kv f32 changed nothing"
     [ "$(digest -p "One prompt for all of thiz" -n 20 --ignore-eos)" != "$a" ] || fail "another prompt, the same digest"
@@ -367,7 +369,7 @@ case_tokenize() {
     printf 'a\0b' | "$sennit" tokenize -m tiny.gguf --json >out 2>err || fail "tokenize of a NUL byte"
     [ "$(json ids#)" -ge 3 ] || fail "the NUL byte ended the text"
     local v
-    for v in "$SENNIT_SHARED_DIR"/data/vocab/*.gguf; do
+    for v in "$shared"/data/vocab/*.gguf; do
         [ -e "$v" ] || { echo "note: no shared vocabularies"; break; }
         # A vocabulary without tensors is enough, where its kind is one that is known.
         printf 'Hello world' | "$sennit" tokenize -m "$v" --json >out 2>err
