@@ -241,10 +241,8 @@ bool sn_jslice(struct sn_jrun *r, struct sn_jval obj, const struct sn_jval bound
         return sn_jundef_error(r, obj);
     if (obj.type == SN_J_STR)
         return resolve(r, bounds, (int64_t)obj.u.s->n_chars, &c) && slice_string(r, obj.u.s, &c, out);
-    if (!sn_jis_seq(obj) || obj.type >= SN_J_VIEW) {
-        *out = sn_jundef(SN_JU_EMPTY, NULL);
-        return true;
-    }
+    if (!sn_jis_seq(obj) || obj.type >= SN_J_VIEW)
+        return sn_jfail(r, SENNIT_INVALID, "a %s cannot be sliced", sn_jtype_name(obj));
     if (!resolve(r, bounds, (int64_t)obj.u.seq->n, &c))
         return false;
     struct sn_jseq *s = sn_jseq_new(r, 0), *from = obj.u.seq;

@@ -311,11 +311,13 @@ static enum sn_jflow run_loop(struct sn_jrun *r, const struct sn_jnode *n, struc
     enum sn_jflow flow = flow_of(loop != NULL);
     if (loop)
         *loop = (struct sn_jloop){.node = n, .outer = outer, .items = items, .n = count, .level0 = level0};
+    bool finished = false; /* a round came to its end: neither break nor continue; the reference's rule for else */
     for (size_t i = 0; flow != SN_FLOW_FAIL && flow != SN_FLOW_BREAK && i < count; i++) {
         loop->index0 = i;
         flow = run_round(r, n, loop, &scope);
+        finished |= flow == SN_FLOW_NEXT;
     }
-    if (flow != SN_FLOW_FAIL && count == 0 && n->orelse.n) {
+    if (flow != SN_FLOW_FAIL && !finished && n->orelse.n) {
         r->scope = new_scope(r, outer);
         flow = r->scope ? sn_jexec(r, &n->orelse) : SN_FLOW_FAIL;
     } else if (flow != SN_FLOW_FAIL) {

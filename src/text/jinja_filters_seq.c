@@ -219,8 +219,6 @@ static bool f_last(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *
     size_t n;
     if (c->self.type == SN_J_ITER)
         return sn_jfail(r, SENNIT_INVALID, "last: a generator has no end to look at; use |list first");
-    if (c->self.type == SN_J_UNDEF)
-        return sn_jundef_error(r, c->self);
     if (!sn_jiter(r, c->self, &items, &n))
         return false;
     *out = n ? items[n - 1] : sn_jundef(SN_JU_EMPTY, NULL);
@@ -289,8 +287,6 @@ static bool f_reverse(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jva
 {
     if (c->self.type == SN_J_STR)
         return sn_jslice(r, c->self, (const struct sn_jval[3]){{0}, {0}, sn_jint(-1)}, out);
-    if (c->self.type == SN_J_UNDEF)
-        return sn_jundef_error(r, c->self);
     return copy_items(r, c->self, c->self.type == SN_J_ITER ? SN_J_LIST : SN_J_ITER, true, out);
 }
 
@@ -398,6 +394,15 @@ static bool named(struct sn_jrun *r, const struct sn_jcall *c, size_t at, bool f
     return true;
 }
 
+/* map, select and their kin take anything false, none included, for an empty sequence. */
+static bool iter_or_nothing(struct sn_jrun *r, struct sn_jval v, struct sn_jval **items, size_t *n)
+{
+    bool some;
+    *items = NULL;
+    *n = 0;
+    return sn_jtruth(r, v, &some) && (!some || sn_jiter(r, v, items, n));
+}
+
 static bool f_map(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out)
 {
     struct sn_jval *items;
@@ -407,7 +412,7 @@ static bool f_map(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *o
     struct sn_jcall call = {0};
     bool by_attr = c->n_pos == 0 && attr;
     struct sn_jseq *s = sn_jseq_new(r, 0);
-    if (!s || !sn_jiter(r, c->self, &items, &n))
+    if (!s || !iter_or_nothing(r, c->self, &items, &n))
         return false;
     if (by_attr && c->n_kw != (size_t)1 + (otherwise != NULL))
         return sn_jfail(r, SENNIT_INVALID, "map: unknown argument beside attribute and default");
@@ -439,7 +444,7 @@ static bool choose(struct sn_jrun *r, const struct sn_jcall *c, bool by_attr, bo
     const struct sn_jbuiltin *fn = NULL;
     struct sn_jcall call = {0};
     struct sn_jseq *s = sn_jseq_new(r, 0);
-    if (!s || !sn_jiter(r, c->self, &items, &n))
+    if (!s || !iter_or_nothing(r, c->self, &items, &n))
         return false;
     if (by_attr && c->n_pos == 0)
         return sn_jfail(r, SENNIT_INVALID, "the name of an attribute is needed");

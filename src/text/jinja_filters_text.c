@@ -333,6 +333,10 @@ static bool f_indent(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval
     struct sn_jsb b;
     int64_t width = 4;
     bool first = false, blank = false;
+    if (c->self.type == SN_J_UNDEF)
+        return sn_jundef_error(r, c->self);
+    if (c->self.type != SN_J_STR)
+        return sn_jfail(r, SENNIT_INVALID, "indent: a str is needed, not a %s", sn_jtype_name(c->self));
     if (!self_text(r, c, &s) || (!ABSENT(c->a[1]) && !sn_jtruth(r, c->a[1], &first)) ||
         (!ABSENT(c->a[2]) && !sn_jtruth(r, c->a[2], &blank)))
         return false;

@@ -393,6 +393,26 @@ static bool join_seq(struct sn_jrun *r, struct sn_jval a, struct sn_jval b, stru
     return true;
 }
 
+/* Text plus markup: the text is escaped, the result is markup. */
+static bool add_strings(struct sn_jrun *r, const struct sn_jstr *a, const struct sn_jstr *b, struct sn_jval *out)
+{
+    const struct sn_jstr *s;
+    bool markup = a->markup || b->markup;
+    if ((markup && !a->markup && !sn_jescape(r, a, &a)) || (markup && !b->markup && !sn_jescape(r, b, &b)) ||
+        !sn_jconcat(r, a, b, &s))
+        return false;
+    if (markup) {
+        struct sn_jstr *marked = sn_jnew(r, 1, sizeof *marked);
+        if (!marked)
+            return false;
+        *marked = *s;
+        marked->markup = true;
+        s = marked;
+    }
+    *out = sn_jstrv(s);
+    return true;
+}
+
 static bool repeatable(struct sn_jval v) { return v.type == SN_J_STR || v.type == SN_J_LIST || v.type == SN_J_TUPLE; }
 
 bool sn_jbinary(struct sn_jrun *r, enum sn_jop op, struct sn_jval a, struct sn_jval b, struct sn_jval *out)
@@ -406,13 +426,8 @@ bool sn_jbinary(struct sn_jrun *r, enum sn_jop op, struct sn_jval a, struct sn_j
         return int_binary(r, op, sn_jint_of(a), sn_jint_of(b), out);
     if (sn_jis_num(a) && sn_jis_num(b))
         return float_binary(r, op, sn_jfloat_of(a), sn_jfloat_of(b), out);
-    if (op == SN_OP_ADD && a.type == SN_J_STR && b.type == SN_J_STR) {
-        const struct sn_jstr *s;
-        if (!sn_jconcat(r, a.u.s, b.u.s, &s))
-            return false;
-        *out = sn_jstrv(s);
-        return true;
-    }
+    if (op == SN_OP_ADD && a.type == SN_J_STR && b.type == SN_J_STR)
+        return add_strings(r, a.u.s, b.u.s, out);
     if (op == SN_OP_ADD && a.type == b.type && (a.type == SN_J_LIST || a.type == SN_J_TUPLE))
         return join_seq(r, a, b, out);
     if (op == SN_OP_MUL && repeatable(a) && sn_jis_int(b))

@@ -684,16 +684,16 @@ bool sn_jp_tuple(struct sn_jparser *p, bool with_cond, bool parens, const char *
     return parse_tuple_of(p, with_cond ? TUPLE_EXPR : TUPLE_OR, parens, end_name, out);
 }
 
-static bool check_target(struct sn_jparser *p, const struct sn_jtoken *at, const struct sn_jnode *n)
+static bool check_target(struct sn_jparser *p, const struct sn_jtoken *at, const struct sn_jnode *n, bool in_loop)
 {
-    if (n->kind == SN_N_NAME && n->id == SN_ID_LOOP)
-        return sn_jp_fail(p, at, SENNIT_FORMAT, "'loop' cannot be assigned to");
+    if (n->kind == SN_N_NAME && n->id == SN_ID_LOOP && in_loop)
+        return sn_jp_fail(p, at, SENNIT_FORMAT, "'loop' cannot be assigned to in a loop");
     if (n->kind == SN_N_NAME || n->kind == SN_N_NSREF)
         return true;
     if (n->kind != SN_N_TUPLE)
         return sn_jp_fail(p, at, SENNIT_FORMAT, "this cannot be assigned to; name a variable, or namespace.attribute in a set");
     for (uint32_t i = 0; i < n->items.n; i++)
-        if (!check_target(p, at, n->items.v[i]))
+        if (!check_target(p, at, n->items.v[i], in_loop))
             return false;
     return true;
 }
@@ -702,5 +702,5 @@ bool sn_jp_target(struct sn_jparser *p, bool with_ns, const char *end_name, stru
 {
     const struct sn_jtoken *at = p->t;
     return parse_tuple_of(p, with_ns ? TUPLE_NS_TARGET : TUPLE_TARGET, false, end_name, out) &&
-           check_target(p, at, *out);
+           check_target(p, at, *out, end_name || p->loop_depth > 0);
 }

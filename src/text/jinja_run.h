@@ -83,6 +83,8 @@ static inline bool sn_jtrust(const struct sn_jstr *s, size_t i) { return s->mask
 SN_MUST bool sn_jslice_bytes(struct sn_jrun *r, const struct sn_jstr *s, size_t from, size_t to, struct sn_jval *out);
 size_t sn_jbyte_of(const struct sn_jstr *s, size_t i_char); /* byte offset of a character */
 SN_MUST bool sn_jlit(struct sn_jrun *r, const char *z, struct sn_jval *out); /* trusted copy of z */
+SN_MUST bool sn_jescape(struct sn_jrun *r, const struct sn_jstr *s, const struct sn_jstr **out); /* & < > ' " for HTML */
+/* Plain text: markup is not looked at and not kept. */
 SN_MUST bool sn_jconcat(struct sn_jrun *r, const struct sn_jstr *a, const struct sn_jstr *b, const struct sn_jstr **out);
 SN_MUST bool sn_jcase(struct sn_jrun *r, const struct sn_jstr *s, enum sn_case first, enum sn_case rest, bool per_word,
                       struct sn_jval *out);

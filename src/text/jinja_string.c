@@ -186,7 +186,7 @@ static struct sn_jgrow *grow_for(struct sn_jrun *r, const struct sn_jstr *a, siz
     return g;
 }
 
-static const struct sn_jstr *escaped(struct sn_jrun *r, const struct sn_jstr *s)
+bool sn_jescape(struct sn_jrun *r, const struct sn_jstr *s, const struct sn_jstr **out)
 {
     struct sn_jsb b;
     sn_jsb_init(&b, r);
@@ -198,19 +198,14 @@ static const struct sn_jstr *escaped(struct sn_jrun *r, const struct sn_jstr *s)
         else
             sn_jsb_part(&b, s, i, i + 1);
     }
-    const struct sn_jstr *out = NULL;
-    return sn_jsb_done(&b, &out) ? out : NULL;
+    return sn_jsb_done(&b, out);
 }
 
 bool sn_jconcat(struct sn_jrun *r, const struct sn_jstr *a, const struct sn_jstr *b, const struct sn_jstr **out)
 {
-    bool markup = a->markup || b->markup;
-    if (markup && !a->markup && !(a = escaped(r, a)))
-        return false;
-    if (markup && !b->markup && !(b = escaped(r, b)))
-        return false;
-    if (!markup && (a->len == 0 || b->len == 0)) {
-        *out = a->len ? a : b;
+    const struct sn_jstr *only = a->len == 0 ? b : b->len == 0 ? a : NULL;
+    if (only && !only->markup) {
+        *out = only;
         return true;
     }
     size_t total;
@@ -222,7 +217,7 @@ bool sn_jconcat(struct sn_jrun *r, const struct sn_jstr *a, const struct sn_jstr
         return false;
     copy_in(g, b);
     *s = (struct sn_jstr){.data = g->data, .mask = g->mask, .len = total, .n_chars = a->n_chars + b->n_chars,
-                          .grow = g, .markup = markup};
+                          .grow = g};
     if (!a->mask && !b->mask && a->trusted == b->trusted) {
         s->mask = NULL;
         s->trusted = a->trusted;
