@@ -27,7 +27,7 @@ static const struct opt generate_table[] = {
     {"special", 0, OPT_FLAG, G(special), NULL,
      "the prompt may name control tokens, such as <|im_start|>", 0, 0, NULL},
     {"logprobs", 0, OPT_U32, G(n_logprobs), "N",
-     "with --json: each token's log-probability and the N most likely", 0, 1000, NULL},
+     "with --json: each token's log-probability and the N most likely", 0, 64, NULL},
     {"json", 0, OPT_FLAG, G(json), NULL, "one line of JSON: rows, and what was in force", 0, 0,
      NULL},
     {"digest", 0, OPT_FLAG, G(digest), NULL, "print the digest of each row's logits after its text",

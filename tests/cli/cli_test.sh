@@ -429,5 +429,5 @@ case_selftest() {
     run 2 selftest --kernels x
 }
 
-"case_$case_" || fail "the case ended with an error"
+"case_${case_//-/_}" || fail "the case ended with an error"
 [ $fails = 0 ] || { echo "$fails failures"; exit 1; }
