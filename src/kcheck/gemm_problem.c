@@ -3,14 +3,21 @@
 #include "kernel/packed.h"
 #include "tensor/traits.h"
 
-bool sn_problem_quantized(sennit_type type) { return sn_packed_block_bytes(type) != 0; }
+bool sn_problem_quantized(sennit_type type)
+{
+    return sn_packed_block_bytes(type) != 0;
+}
 
-static void store16(uint8_t *p, uint16_t h) { memcpy(p, &h, sizeof h); }
+static void store16(uint8_t *p, uint16_t h)
+{
+    memcpy(p, &h, sizeof h);
+}
 
 /* A block's scale or minimum. */
 static uint16_t draw_scale(struct kcheck *c, enum sn_problem_style style)
 {
-    static const uint16_t faults[] = {0x7C00, 0xFC00, 0x7E00, 0x0000, 0x8000, 0x0001, 0x7BFF, 0x83FF};
+    static const uint16_t faults[] = {0x7C00, 0xFC00, 0x7E00, 0x0000,
+                                      0x8000, 0x0001, 0x7BFF, 0x83FF};
     uint32_t pick = kcheck_below(&c->rng, 64);
     if (style == SN_PROBLEM_FAULTS && pick < SN_ARRAY_LEN(faults))
         return faults[pick];
@@ -58,8 +65,8 @@ static void draw_float_row(struct kcheck *c, sennit_type type, uint8_t *row, siz
     }
 }
 
-void sn_problem_weights(struct kcheck *c, struct sn_problem *p, sennit_type type, size_t n_in, size_t n_out,
-                        enum sn_problem_style style)
+void sn_problem_weights(struct kcheck *c, struct sn_problem *p, sennit_type type, size_t n_in,
+                        size_t n_out, enum sn_problem_style style)
 {
     p->w = (struct sn_weights){type, n_in, n_out, sn_div_up(n_out, SN_PANEL), NULL};
     p->row_bytes = sn_row_bytes((uint32_t)type, n_in);
@@ -118,8 +125,8 @@ static void draw_extreme_codes(struct kcheck *c, struct sn_problem *p)
     }
 }
 
-/* F32 rows have padding up to sn_act_ld(), which no kernel may read: the last row's is left out, so that its last
- * value stands before the protected page. */
+/* F32 rows have padding up to sn_act_ld(), which no kernel may read: the last row's is left out, so
+ * that its last value stands before the protected page. */
 static size_t act_bytes(const struct sn_acts *x)
 {
     if (x->form != SN_ACT_F32)
@@ -143,7 +150,8 @@ struct sn_acts sn_problem_code(struct kcheck *c, const struct sn_problem *p, siz
     return x;
 }
 
-void sn_problem_acts(struct kcheck *c, struct sn_problem *p, size_t n_rows, enum sn_problem_style style)
+void sn_problem_acts(struct kcheck *c, struct sn_problem *p, size_t n_rows,
+                     enum sn_problem_style style)
 {
     p->n_rows = n_rows;
     p->x = NULL;
@@ -158,8 +166,8 @@ void sn_problem_acts(struct kcheck *c, struct sn_problem *p, size_t n_rows, enum
     p->acts = sn_problem_code(c, p, 0, n_rows);
 }
 
-void sn_problem_init(struct kcheck *c, struct sn_problem *p, sennit_type type, size_t n_in, size_t n_out,
-                     size_t n_rows, enum sn_problem_style style)
+void sn_problem_init(struct kcheck *c, struct sn_problem *p, sennit_type type, size_t n_in,
+                     size_t n_out, size_t n_rows, enum sn_problem_style style)
 {
     *p = (struct sn_problem){0};
     sn_problem_weights(c, p, type, n_in, n_out, style);
@@ -168,12 +176,17 @@ void sn_problem_init(struct kcheck *c, struct sn_problem *p, sennit_type type, s
 }
 
 float *sn_problem_run(struct kcheck *c, const struct sn_kernels *k, const struct sn_problem *p,
-                      const struct sn_acts *x, size_t panel, size_t n_panels, size_t row, size_t n_rows,
-                      size_t ldy)
+                      const struct sn_acts *x, size_t panel, size_t n_panels, size_t row,
+                      size_t n_rows, size_t ldy)
 {
     size_t n = (n_rows - 1) * ldy + SN_PANEL * n_panels;
-    struct sn_gemm_args a = {
-        .w = &p->w, .x = x, .panel = panel, .n_panels = n_panels, .row = row, .n_rows = n_rows, .ldy = ldy};
+    struct sn_gemm_args a = {.w = &p->w,
+                             .x = x,
+                             .panel = panel,
+                             .n_panels = n_panels,
+                             .row = row,
+                             .n_rows = n_rows,
+                             .ldy = ldy};
     a.y = kcheck_out(c, n * sizeof(float), sizeof(float));
     sn_kernels_gemm(k, p->w.type)(&a);
     return a.y;

@@ -5,7 +5,10 @@
 
 enum { SLACK = 0xA5 };
 
-static size_t page_bytes(void) { return (size_t)sysconf(_SC_PAGESIZE); }
+static size_t page_bytes(void)
+{
+    return (size_t)sysconf(_SC_PAGESIZE);
+}
 
 bool sn_guard_init(struct sn_guard *g, size_t n_bytes, size_t align, uint8_t fill)
 {

@@ -15,7 +15,8 @@ enum {
     SN_Q8_0_SCALE = 512
 };
 
-/* Parts of one tile block, in bytes from its start: codes of 8 rows, then d, then the third part. */
+/* Parts of one tile block, in bytes from its start: codes of 8 rows, then d, then the third part.
+ */
 enum { SN_TILE_SCALE = SN_TILE_ROWS * SN_BLOCK, SN_TILE_THIRD = SN_TILE_SCALE + 4 * SN_TILE_ROWS };
 
 /* Bytes of one packed block; 0 for the float types, which have none. */
@@ -38,7 +39,10 @@ struct sn_chunk {
     size_t first, n;
 };
 
-static inline size_t sn_n_chunks(size_t n_blocks) { return sn_div_up(n_blocks, SN_CHUNK_BLOCKS); }
+static inline size_t sn_n_chunks(size_t n_blocks)
+{
+    return sn_div_up(n_blocks, SN_CHUNK_BLOCKS);
+}
 
 static inline struct sn_chunk sn_chunk_at(size_t n_blocks, size_t chunk)
 {

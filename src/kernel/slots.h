@@ -1,5 +1,6 @@
-/* Declares every kernel that may exist: sn_<slot>_<level>, for example sn_gemm_q4_1_avx2. A level defines the ones
- * it has; only its filler (fill.c of its folder) refers to them, so the others stay declarations. */
+/* Declares every kernel that may exist: sn_<slot>_<level>, for example sn_gemm_q4_1_avx2. A level
+ * defines the ones it has; only its filler (fill.c of its folder) refers to them, so the others
+ * stay declarations. */
 #ifndef SN_SLOTS_H
 #define SN_SLOTS_H
 

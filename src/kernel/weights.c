@@ -1,5 +1,5 @@
-/* Packing of weights into the layout of the products, and sizes of the activations they read. Moves only: no value
- * changes on the way in, and the gather gives back the file's own values. */
+/* Packing of weights into the layout of the products, and sizes of the activations they read. Moves
+ * only: no value changes on the way in, and the gather gives back the file's own values. */
 #include "kernel/packed.h"
 #include "tensor/traits.h"
 
@@ -25,7 +25,8 @@ enum sn_act sn_act_form(sennit_type weight)
         return SN_ACT_Q8_SUM; /* the minimum multiplies s */
     case SENNIT_Q4_0:
     case SENNIT_Q8_0:
-        return SN_ACT_Q8_BIAS; /* unsigned codes need their offset taken off: -128 sum, or a sixteenth of it */
+        return SN_ACT_Q8_BIAS; /* unsigned codes need their offset taken off: -128 sum, or a
+                                  sixteenth of it */
     default:
         return SN_ACT_F32;
     }
@@ -36,9 +37,9 @@ size_t sn_act_bytes(enum sn_act form, size_t n_rows, size_t n_in)
     size_t rows = sn_round_up(n_rows, SN_TILE_ROWS), per_row, bytes;
     if (n_in > SIZE_MAX - 16 || rows < n_rows)
         return SIZE_MAX; /* no allocator has this much: the caller's allocation fails */
-    bool bad = form == SN_ACT_F32
-                   ? sn_mul_overflows(sn_act_ld(n_in), sizeof(float), &per_row)
-                   : sn_mul_overflows(n_in / SN_BLOCK, SN_TILE_BLOCK_BYTES / SN_TILE_ROWS, &per_row);
+    bool bad = form == SN_ACT_F32 ? sn_mul_overflows(sn_act_ld(n_in), sizeof(float), &per_row)
+                                  : sn_mul_overflows(n_in / SN_BLOCK,
+                                                     SN_TILE_BLOCK_BYTES / SN_TILE_ROWS, &per_row);
     return bad || sn_mul_overflows(rows, per_row, &bytes) ? SIZE_MAX : bytes;
 }
 
@@ -69,10 +70,13 @@ static uint32_t load32(const uint8_t *p)
     return v;
 }
 
-static void store32(uint8_t *p, uint32_t v) { memcpy(p, &v, sizeof v); }
+static void store32(uint8_t *p, uint32_t v)
+{
+    memcpy(p, &v, sizeof v);
+}
 
-/* The 16 code bytes of a 4-bit file block (byte j: element j low, j + 16 high) into 4 bytes of each vector: element
- * 8i + j low, 8i + 4 + j high. Byte-wise, so the same on any byte order. */
+/* The 16 code bytes of a 4-bit file block (byte j: element j low, j + 16 high) into 4 bytes of each
+ * vector: element 8i + j low, 8i + 4 + j high. Byte-wise, so the same on any byte order. */
 static void pack_nibbles(const uint8_t *src, uint8_t *dst)
 {
     const uint32_t low = 0x0F0F0F0F, high = 0xF0F0F0F0;
@@ -110,16 +114,16 @@ static void pack_quantized(struct sn_weights *w, const uint8_t *row, size_t colu
     size_t file_bytes = sn_traits((uint32_t)w->type)->block_bytes;
     for (size_t c = 0; c < sn_n_chunks(n_blocks); c++) {
         struct sn_chunk chunk = sn_chunk_at(n_blocks, c);
-        uint8_t *dst =
-            (uint8_t *)w->data + sn_packed_at(w, chunk, column / SN_PANEL, block_bytes);
+        uint8_t *dst = (uint8_t *)w->data + sn_packed_at(w, chunk, column / SN_PANEL, block_bytes);
         const uint8_t *src = row + chunk.first * file_bytes;
         for (size_t b = 0; b < chunk.n; b++)
             pack_block(w->type, src + b * file_bytes, column % SN_PANEL, dst + b * block_bytes);
     }
 }
 
-/* Values first .. first + n - 1 of the columns `column`.. (one panel's) of a float matrix: 64 at a time, so that the
- * part of the panel that is written stays in the first cache while the columns pass. */
+/* Values first .. first + n - 1 of the columns `column`.. (one panel's) of a float matrix: 64 at a
+ * time, so that the part of the panel that is written stays in the first cache while the columns
+ * pass. */
 static void pack_float(struct sn_weights *w, const uint8_t *rows, size_t column, size_t n)
 {
     enum { STEP = 64 };
@@ -208,6 +212,6 @@ void sn_weights_gather(const struct sn_weights *w, size_t column, float *out)
     size_t size = w->type == SENNIT_F32 ? 4 : 2;
     const uint8_t *panel = (const uint8_t *)w->data + column / SN_PANEL * w->n_in * SN_PANEL * size;
     for (size_t k = 0; k < w->n_in; k++)
-        (void)sn_dequantize_row((uint32_t)w->type, panel + (k * SN_PANEL + column % SN_PANEL) * size,
-                                1, out + k);
+        (void)sn_dequantize_row((uint32_t)w->type,
+                                panel + (k * SN_PANEL + column % SN_PANEL) * size, 1, out + k);
 }

@@ -22,7 +22,8 @@ static float largest_magnitude(const float *x)
     return m;
 }
 
-/* codes[i] = rint(x[i] * inverse) within +-127; returns their sum. rintf rounds ties to even here. */
+/* codes[i] = rint(x[i] * inverse) within +-127; returns their sum. rintf rounds ties to even here.
+ */
 static int32_t code_block(const float *x, float inverse, int8_t *codes)
 {
     int32_t sum = 0;
@@ -36,7 +37,8 @@ static int32_t code_block(const float *x, float inverse, int8_t *codes)
     return sum;
 }
 
-void SCALAR(sn_act_quantize)(const float *x, size_t n_blocks, enum sn_act form, uint8_t *tile, size_t row)
+void SCALAR(sn_act_quantize)(const float *x, size_t n_blocks, enum sn_act form, uint8_t *tile,
+                             size_t row)
 {
     for (size_t b = 0; b < n_blocks; b++, x += SN_BLOCK, tile += SN_TILE_BLOCK_BYTES) {
         int8_t *codes = (int8_t *)tile + row * SN_BLOCK;

@@ -6,7 +6,10 @@
 /* w[c] = the 16 weights of one k, as f32. */
 typedef void (*load_fn)(const uint8_t *src, float w[SN_PANEL]);
 
-static void load_f32(const uint8_t *src, float w[SN_PANEL]) { memcpy(w, src, SN_PANEL * sizeof *w); }
+static void load_f32(const uint8_t *src, float w[SN_PANEL])
+{
+    memcpy(w, src, SN_PANEL * sizeof *w);
+}
 
 static void load_f16(const uint8_t *src, float w[SN_PANEL])
 {
@@ -49,6 +52,15 @@ static void gemm(const struct sn_gemm_args *a, size_t size, load_fn load)
             product(a, r, sn_min_size(SN_TILE_ROWS, a->n_rows - r), p, size, load);
 }
 
-void SCALAR(sn_gemm_f32)(const struct sn_gemm_args *a) { gemm(a, sizeof(float), load_f32); }
-void SCALAR(sn_gemm_f16)(const struct sn_gemm_args *a) { gemm(a, sizeof(uint16_t), load_f16); }
-void SCALAR(sn_gemm_bf16)(const struct sn_gemm_args *a) { gemm(a, sizeof(uint16_t), load_bf16); }
+void SCALAR(sn_gemm_f32)(const struct sn_gemm_args *a)
+{
+    gemm(a, sizeof(float), load_f32);
+}
+void SCALAR(sn_gemm_f16)(const struct sn_gemm_args *a)
+{
+    gemm(a, sizeof(uint16_t), load_f16);
+}
+void SCALAR(sn_gemm_bf16)(const struct sn_gemm_args *a)
+{
+    gemm(a, sizeof(uint16_t), load_bf16);
+}

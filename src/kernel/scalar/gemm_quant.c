@@ -1,6 +1,6 @@
-/* Quantized product (docs/numerics.md), per output: for blocks ascending, t = exact integer dot of 32, acc = fma(t,
- * d_w * d_x, acc); with a minimum then acc = fma(m_w, s_x, acc). The loops run over the 16 columns of a panel
- * innermost: no output sees another. */
+/* Quantized product (docs/numerics.md), per output: for blocks ascending, t = exact integer dot of
+ * 32, acc = fma(t, d_w * d_x, acc); with a minimum then acc = fma(m_w, s_x, acc). The loops run
+ * over the 16 columns of a panel innermost: no output sees another. */
 #include "kernel/packed.h"
 #include "kernel/scalar/scalar.h"
 #include "tensor/traits.h"
@@ -104,6 +104,15 @@ static void gemm(const struct sn_gemm_args *a, block_fn block)
         }
 }
 
-void SCALAR(sn_gemm_q4_1)(const struct sn_gemm_args *a) { gemm(a, block_q4_1); }
-void SCALAR(sn_gemm_q4_0)(const struct sn_gemm_args *a) { gemm(a, block_q4_0); }
-void SCALAR(sn_gemm_q8_0)(const struct sn_gemm_args *a) { gemm(a, block_q8_0); }
+void SCALAR(sn_gemm_q4_1)(const struct sn_gemm_args *a)
+{
+    gemm(a, block_q4_1);
+}
+void SCALAR(sn_gemm_q4_0)(const struct sn_gemm_args *a)
+{
+    gemm(a, block_q4_0);
+}
+void SCALAR(sn_gemm_q8_0)(const struct sn_gemm_args *a)
+{
+    gemm(a, block_q8_0);
+}

@@ -1,6 +1,7 @@
-/* Names in this folder. Its files are compiled twice: for the baseline, where fmaf is the C library's (correctly
- * rounded by definition), and with -mfma -DSN_SCALAR_FMA=1, where it is one instruction. Every function with external
- * linkage is called SCALAR(sn_...); helpers are static. */
+/* Names in this folder. Its files are compiled twice: for the baseline, where fmaf is the C
+ * library's (correctly rounded by definition), and with -mfma -DSN_SCALAR_FMA=1, where it is one
+ * instruction. Every function with external linkage is called SCALAR(sn_...); helpers are static.
+ */
 #ifndef SN_SCALAR_H
 #define SN_SCALAR_H
 

@@ -21,12 +21,14 @@ static inline int32_t sum_of(__m256i v)
     return _mm_cvtsi128_si32(s);
 }
 
-/* Writes 32 codes, rounded to nearest even by the default mode and within +-127; returns their sum. */
+/* Writes 32 codes, rounded to nearest even by the default mode and within +-127; returns their sum.
+ */
 static inline int32_t code_block(const float *x, float inverse, uint8_t *codes)
 {
     __m256i q[4], sum = _mm256_setzero_si256();
     for (size_t i = 0; i < 4; i++) {
-        q[i] = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + 8 * i), _mm256_set1_ps(inverse)));
+        q[i] =
+            _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + 8 * i), _mm256_set1_ps(inverse)));
         q[i] = _mm256_min_epi32(q[i], _mm256_set1_epi32(127));
         q[i] = _mm256_max_epi32(q[i], _mm256_set1_epi32(-127));
         sum = _mm256_add_epi32(sum, q[i]);
@@ -38,7 +40,8 @@ static inline int32_t code_block(const float *x, float inverse, uint8_t *codes)
     return sum_of(sum);
 }
 
-void sn_act_quantize_avx2(const float *x, size_t n_blocks, enum sn_act form, uint8_t *tile, size_t row)
+void sn_act_quantize_avx2(const float *x, size_t n_blocks, enum sn_act form, uint8_t *tile,
+                          size_t row)
 {
     for (size_t b = 0; b < n_blocks; b++, x += SN_BLOCK, tile += SN_TILE_BLOCK_BYTES) {
         uint8_t *codes = tile + row * SN_BLOCK;

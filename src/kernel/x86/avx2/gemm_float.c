@@ -1,5 +1,6 @@
-/* Float products with AVX2: one lane per column (a panel is two vectors) and one fma chain per output, k ascending.
- * A chain alone waits for the latency of its fma, so many run side by side, as many as 16 registers hold. */
+/* Float products with AVX2: one lane per column (a panel is two vectors) and one fma chain per
+ * output, k ascending. A chain alone waits for the latency of its fma, so many run side by side, as
+ * many as 16 registers hold. */
 #include <immintrin.h>
 
 #include "kernel/packed.h"
@@ -23,13 +24,13 @@ static inline __attribute__((always_inline)) __m256 load_bf16(const uint8_t *p)
 }
 
 /* Some vectors of 8 columns for some rows: x f32 [rows][ld], panels panel_bytes apart. */
-typedef void (*piece_fn)(const uint8_t *w, size_t panel_bytes, const float *x, size_t ld, size_t n_in,
-                         float *y, size_t ldy);
+typedef void (*piece_fn)(const uint8_t *w, size_t panel_bytes, const float *x, size_t ld,
+                         size_t n_in, float *y, size_t ldy);
 
-#define ZERO(r, v) __m256 f##r##v = _mm256_setzero_ps();
-#define ADD(r, v) f##r##v = _mm256_fmadd_ps(x##r, w##v, f##r##v);
-#define ROW_VALUE(r, v) const __m256 x##r = _mm256_set1_ps(x[(r) * ld + k]);
-#define STORE(r, v) _mm256_storeu_ps(y + (r) * ldy + 8 * (v), f##r##v);
+#define ZERO(r, v)      __m256 f##r##v = _mm256_setzero_ps();
+#define ADD(r, v)       f##r##v = _mm256_fmadd_ps(x##r, w##v, f##r##v);
+#define ROW_VALUE(r, v) const __m256 x##r = _mm256_set1_ps(x[(r)*ld + k]);
+#define STORE(r, v)     _mm256_storeu_ps(y + (r)*ldy + 8 * (v), f##r##v);
 
 #define PIECE(type, size, n, n_vectors)                                                            \
     static void type##_##n##_##n_vectors(const uint8_t *w, size_t panel_bytes, const float *x,     \
@@ -38,13 +39,13 @@ typedef void (*piece_fn)(const uint8_t *w, size_t panel_bytes, const float *x, s
         (void)panel_bytes;                                                                         \
         (void)ld;                                                                                  \
         (void)ldy;                                                                                 \
-        LANES_##n_vectors(ROWS_##n, ZERO)                                                          \
+        LANES_##n_vectors(ROWS_##n, ZERO);                                                         \
         for (size_t k = 0; k < n_in; k++, w += 16 * (size)) {                                      \
-            EACH_##n_vectors(LOAD_##type)                                                          \
-            ROWS_##n(ROW_VALUE, 0)                                                                 \
-            LANES_##n_vectors(ROWS_##n, ADD)                                                       \
+            EACH_##n_vectors(LOAD_##type);                                                         \
+            ROWS_##n(ROW_VALUE, 0);                                                                \
+            LANES_##n_vectors(ROWS_##n, ADD);                                                      \
         }                                                                                          \
-        LANES_##n_vectors(ROWS_##n, STORE)                                                         \
+        LANES_##n_vectors(ROWS_##n, STORE);                                                        \
     }
 
 /* Vector v is half v % 2 of panel v / 2; the first half's load asks for the line ahead. */
@@ -52,8 +53,8 @@ typedef void (*piece_fn)(const uint8_t *w, size_t panel_bytes, const float *x, s
     const __m256 w##v = load(w + (v) / 2 * panel_bytes + (v) % 2 * (8 * (size)));                  \
     if ((v) % 2 == 0)                                                                              \
         _mm_prefetch((const char *)w + (v) / 2 * panel_bytes + SN_PREFETCH_AHEAD, _MM_HINT_T1);
-#define LOAD_f32(v) LOAD_VECTOR(load_f32, 4, v)
-#define LOAD_f16(v) LOAD_VECTOR(load_f16, 2, v)
+#define LOAD_f32(v)  LOAD_VECTOR(load_f32, 4, v)
+#define LOAD_f16(v)  LOAD_VECTOR(load_f16, 2, v)
 #define LOAD_bf16(v) LOAD_VECTOR(load_bf16, 2, v)
 
 #define PIECES(n, n_vectors)                                                                       \
@@ -68,10 +69,14 @@ PIECES(4, 2)
 
 /* [rows - 1][log2 of the panels]; NULL where the registers would not do. */
 enum { MAX_ROWS = 4, WIDTHS = 3 };
-#define TABLE(type) {{type##_1_2, type##_1_4, type##_1_8}, {type##_2_2, type##_2_4}, {type##_3_2}, {type##_4_2}}
-static const piece_fn f32[MAX_ROWS][WIDTHS] = TABLE(f32);
-static const piece_fn f16[MAX_ROWS][WIDTHS] = TABLE(f16);
-static const piece_fn bf16[MAX_ROWS][WIDTHS] = TABLE(bf16);
+#define TABLE(type)                                                                                \
+    {type##_1_2, type##_1_4, type##_1_8}, {type##_2_2, type##_2_4}, {type##_3_2},                  \
+    {                                                                                              \
+        type##_4_2                                                                                 \
+    }
+static const piece_fn f32[MAX_ROWS][WIDTHS] = {TABLE(f32)};
+static const piece_fn f16[MAX_ROWS][WIDTHS] = {TABLE(f16)};
+static const piece_fn bf16[MAX_ROWS][WIDTHS] = {TABLE(bf16)};
 
 static size_t width_for(size_t n_rows, size_t n_panels)
 {
@@ -95,6 +100,15 @@ static void gemm(const struct sn_gemm_args *a, const piece_fn pieces[MAX_ROWS][W
     }
 }
 
-void sn_gemm_f32_avx2(const struct sn_gemm_args *a) { gemm(a, f32, 4); }
-void sn_gemm_f16_avx2(const struct sn_gemm_args *a) { gemm(a, f16, 2); }
-void sn_gemm_bf16_avx2(const struct sn_gemm_args *a) { gemm(a, bf16, 2); }
+void sn_gemm_f32_avx2(const struct sn_gemm_args *a)
+{
+    gemm(a, f32, 4);
+}
+void sn_gemm_f16_avx2(const struct sn_gemm_args *a)
+{
+    gemm(a, f16, 2);
+}
+void sn_gemm_bf16_avx2(const struct sn_gemm_args *a)
+{
+    gemm(a, bf16, 2);
+}

@@ -12,7 +12,8 @@ static inline __m512i code16(__m512 x, __m512 inverse)
     return _mm512_max_epi32(_mm512_min_epi32(q, _mm512_set1_epi32(127)), _mm512_set1_epi32(-127));
 }
 
-void sn_act_quantize_avx512(const float *x, size_t n_blocks, enum sn_act form, uint8_t *tile, size_t row)
+void sn_act_quantize_avx512(const float *x, size_t n_blocks, enum sn_act form, uint8_t *tile,
+                            size_t row)
 {
     const __m512i magnitude = _mm512_set1_epi32(0x7FFFFFFF);
     for (size_t b = 0; b < n_blocks; b++, x += SN_BLOCK, tile += SN_TILE_BLOCK_BYTES) {

@@ -1,5 +1,6 @@
-/* Float products with AVX-512: one lane per column and one fma chain per output, k ascending. A chain alone waits for
- * the latency of its fma, so many run side by side: 8 rows of 2 panels, or up to 4 rows of 4 panels. */
+/* Float products with AVX-512: one lane per column and one fma chain per output, k ascending. A
+ * chain alone waits for the latency of its fma, so many run side by side: 8 rows of 2 panels, or up
+ * to 4 rows of 4 panels. */
 #include <immintrin.h>
 
 #include "kernel/packed.h"
@@ -23,13 +24,13 @@ static inline __attribute__((always_inline)) __m512 load_bf16(const uint8_t *p)
 }
 
 /* Some panels for some rows: x f32 [rows][ld], panels panel_bytes apart. */
-typedef void (*piece_fn)(const uint8_t *w, size_t panel_bytes, const float *x, size_t ld, size_t n_in,
-                         float *y, size_t ldy);
+typedef void (*piece_fn)(const uint8_t *w, size_t panel_bytes, const float *x, size_t ld,
+                         size_t n_in, float *y, size_t ldy);
 
-#define ZERO(r, p) __m512 f##r##p = _mm512_setzero_ps();
-#define ROW_VALUE(r, p) const __m512 x##r = _mm512_set1_ps(x[(r) * ld + k]);
-#define ADD(r, p) f##r##p = _mm512_fmadd_ps(x##r, w##p, f##r##p);
-#define STORE(r, p) _mm512_storeu_ps(y + (r) * ldy + 16 * (p), f##r##p);
+#define ZERO(r, p)      __m512 f##r##p = _mm512_setzero_ps();
+#define ROW_VALUE(r, p) const __m512 x##r = _mm512_set1_ps(x[(r)*ld + k]);
+#define ADD(r, p)       f##r##p = _mm512_fmadd_ps(x##r, w##p, f##r##p);
+#define STORE(r, p)     _mm512_storeu_ps(y + (r)*ldy + 16 * (p), f##r##p);
 
 #define PIECE(type, size, n, n_panels)                                                             \
     static void type##_##n##_##n_panels(const uint8_t *w, size_t panel_bytes, const float *x,      \
@@ -38,20 +39,20 @@ typedef void (*piece_fn)(const uint8_t *w, size_t panel_bytes, const float *x, s
         (void)panel_bytes;                                                                         \
         (void)ld;                                                                                  \
         (void)ldy;                                                                                 \
-        LANES_##n_panels(ROWS_##n, ZERO)                                                           \
+        LANES_##n_panels(ROWS_##n, ZERO);                                                          \
         for (size_t k = 0; k < n_in; k++, w += 16 * (size)) {                                      \
-            EACH_##n_panels(LOAD_##type)                                                           \
-            ROWS_##n(ROW_VALUE, 0)                                                                 \
-            LANES_##n_panels(ROWS_##n, ADD)                                                        \
+            EACH_##n_panels(LOAD_##type);                                                          \
+            ROWS_##n(ROW_VALUE, 0);                                                                \
+            LANES_##n_panels(ROWS_##n, ADD);                                                       \
         }                                                                                          \
-        LANES_##n_panels(ROWS_##n, STORE)                                                          \
+        LANES_##n_panels(ROWS_##n, STORE);                                                         \
     }
 
 #define LOAD_AHEAD(load, p)                                                                        \
-    const __m512 w##p = load(w + (p) * panel_bytes);                                               \
-    _mm_prefetch((const char *)w + (p) * panel_bytes + SN_PREFETCH_AHEAD, _MM_HINT_T1);
-#define LOAD_f32(p) LOAD_AHEAD(load_f32, p)
-#define LOAD_f16(p) LOAD_AHEAD(load_f16, p)
+    const __m512 w##p = load(w + (p)*panel_bytes);                                                 \
+    _mm_prefetch((const char *)w + (p)*panel_bytes + SN_PREFETCH_AHEAD, _MM_HINT_T1);
+#define LOAD_f32(p)  LOAD_AHEAD(load_f32, p)
+#define LOAD_f16(p)  LOAD_AHEAD(load_f16, p)
 #define LOAD_bf16(p) LOAD_AHEAD(load_bf16, p)
 
 #define PIECES_OF(n, n_panels)                                                                     \
@@ -70,12 +71,16 @@ PIECES_5_TO_8(2)
 
 /* [log2 of the panels][rows - 1]; 4 panels of 5 or more rows would not fit the registers. */
 enum { WIDTHS = 3 };
-#define FOUR(type, p) type##_1_##p, type##_2_##p, type##_3_##p, type##_4_##p
+#define FOUR(type, p)  type##_1_##p, type##_2_##p, type##_3_##p, type##_4_##p
 #define EIGHT(type, p) FOUR(type, p), type##_5_##p, type##_6_##p, type##_7_##p, type##_8_##p
-#define TABLE(type) {{EIGHT(type, 1)}, {EIGHT(type, 2)}, {FOUR(type, 4)}}
-static const piece_fn f32[WIDTHS][SN_TILE_ROWS] = TABLE(f32);
-static const piece_fn f16[WIDTHS][SN_TILE_ROWS] = TABLE(f16);
-static const piece_fn bf16[WIDTHS][SN_TILE_ROWS] = TABLE(bf16);
+#define TABLE(type)                                                                                \
+    {EIGHT(type, 1)}, {EIGHT(type, 2)},                                                            \
+    {                                                                                              \
+        FOUR(type, 4)                                                                              \
+    }
+static const piece_fn f32[WIDTHS][SN_TILE_ROWS] = {TABLE(f32)};
+static const piece_fn f16[WIDTHS][SN_TILE_ROWS] = {TABLE(f16)};
+static const piece_fn bf16[WIDTHS][SN_TILE_ROWS] = {TABLE(bf16)};
 
 static size_t width_for(size_t n_rows, size_t n_panels)
 {
@@ -84,7 +89,8 @@ static size_t width_for(size_t n_rows, size_t n_panels)
     return n_panels >= 2 ? 1 : 0;
 }
 
-static void gemm(const struct sn_gemm_args *a, const piece_fn pieces[WIDTHS][SN_TILE_ROWS], size_t size)
+static void gemm(const struct sn_gemm_args *a, const piece_fn pieces[WIDTHS][SN_TILE_ROWS],
+                 size_t size)
 {
     size_t n_in = a->w->n_in, ld = sn_act_ld(n_in), panel_bytes = n_in * SN_PANEL * size;
     const float *x = (const float *)a->x->data + a->row * ld;
@@ -99,6 +105,15 @@ static void gemm(const struct sn_gemm_args *a, const piece_fn pieces[WIDTHS][SN_
     }
 }
 
-void sn_gemm_f32_avx512(const struct sn_gemm_args *a) { gemm(a, f32, 4); }
-void sn_gemm_f16_avx512(const struct sn_gemm_args *a) { gemm(a, f16, 2); }
-void sn_gemm_bf16_avx512(const struct sn_gemm_args *a) { gemm(a, bf16, 2); }
+void sn_gemm_f32_avx512(const struct sn_gemm_args *a)
+{
+    gemm(a, f32, 4);
+}
+void sn_gemm_f16_avx512(const struct sn_gemm_args *a)
+{
+    gemm(a, f16, 2);
+}
+void sn_gemm_bf16_avx512(const struct sn_gemm_args *a)
+{
+    gemm(a, bf16, 2);
+}
