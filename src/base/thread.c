@@ -21,7 +21,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { SPINS = 4000 }; /* about 50-100 microseconds of pause */
+/* Looks before sleeping: 50 to 100 microseconds of pause. With more threads than CPUs the one that is waited for needs
+ * this CPU, so waiting threads go to sleep nearly at once. */
+enum { SPINS = 1500, SPINS_CROWDED = 10 };
 
 struct worker {
     struct sn_pool *pool;
@@ -31,7 +33,7 @@ struct worker {
 
 struct sn_pool {
     struct sn_heap *heap;
-    int n_threads;
+    int n_threads, n_spins;
     bool pin, stop;
     sn_pool_fn job;
     void *job_ctx;
@@ -65,7 +67,7 @@ static void wake_all(struct sn_pool *pool, _Atomic uint32_t *word)
 
 static void wait_change(struct sn_pool *pool, _Atomic uint32_t *word, uint32_t seen)
 {
-    for (int i = 0; i < SPINS; i++) {
+    for (int i = 0; i < pool->n_spins; i++) {
         if (atomic_load_explicit(word, memory_order_acquire) != seen)
             return;
         cpu_pause();
@@ -141,7 +143,9 @@ sennit_status sn_pool_create(struct sn_pool **out, struct sn_heap *heap, int n_t
         return sn_fail(err, SENNIT_NOMEM, "no memory for the thread pool");
     pool->heap = heap;
     pool->n_threads = n_threads;
-    pool->pin = pin && sn_cpu_count() >= n_threads;
+    bool crowded = sn_cpu_count() < n_threads;
+    pool->n_spins = crowded ? SPINS_CROWDED : SPINS;
+    pool->pin = pin && !crowded;
     pool->workers = sn_calloc(heap, SN_USE_MISC, (size_t)n_threads, sizeof *pool->workers);
     if (!pool->workers) {
         sn_pool_destroy(pool);
