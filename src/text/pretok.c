@@ -26,35 +26,39 @@
     "]*[\\r\\n]+|" SPACES
 #define CJK "[\\x{4E00}-\\x{9FA5}\\x{800}-\\x{4E00}\\x{AC00}-\\x{D7FF}]+"
 /* The letters of European scripts that have case, as deepseek-llm lists them. */
-#define CASED_LETTERS                                                                              \
-    "A-Za-z\\x{B5}\\x{C0}-\\x{D6}\\x{D8}-\\x{F6}\\x{F8}-\\x{1BA}\\x{1BC}-\\x{1BF}\\x{1C4}-\\x{"    \
-    "293}"                                                                                         \
-    "\\x{295}-\\x{2AF}\\x{370}-\\x{373}\\x{376}\\x{377}\\x{37B}-\\x{37D}\\x{37F}\\x{386}\\x{388}-" \
-    "\\x{38A}"                                                                                     \
-    "\\x{38C}\\x{38E}-\\x{3A1}\\x{3A3}-\\x{3F5}\\x{3F7}-\\x{481}\\x{48A}-\\x{52F}\\x{531}-\\x{"    \
-    "556}"                                                                                         \
-    "\\x{10A0}-\\x{10C5}\\x{13A0}-\\x{13F5}\\x{13F8}-\\x{13FD}\\x{1C90}-\\x{1CBA}\\x{1CBD}-\\x{"   \
-    "1CBF}"                                                                                        \
-    "\\x{1D00}-\\x{1D2B}\\x{1D6B}-\\x{1D77}\\x{1D79}-\\x{1D9A}\\x{1E00}-\\x{1F15}\\x{1F18}-\\x{"   \
-    "1F1D}"                                                                                        \
-    "\\x{1F20}-\\x{1F45}\\x{1F48}-\\x{1F4D}\\x{1F50}-\\x{1F57}\\x{1F59}\\x{1F5B}\\x{1F5D}\\x{"     \
-    "1F5F}-\\x{1F7D}"                                                                              \
-    "\\x{1F80}-\\x{1FB4}\\x{1FB6}-\\x{1FBC}\\x{1FBE}\\x{1FC2}-\\x{1FC4}\\x{1FC6}-\\x{1FCC}\\x{"    \
-    "1FD0}-\\x{1FD3}"                                                                              \
-    "\\x{1FD6}-\\x{1FDB}\\x{1FE0}-\\x{1FEC}\\x{1FF2}-\\x{1FF4}\\x{1FF6}-\\x{1FFC}\\x{2102}\\x{"    \
-    "2107}"                                                                                        \
-    "\\x{210A}-\\x{2113}\\x{2115}\\x{2119}-\\x{211D}\\x{2124}\\x{2126}\\x{2128}\\x{212A}-\\x{"     \
-    "212D}\\x{212F}-\\x{2134}"                                                                     \
-    "\\x{2139}\\x{213C}-\\x{213F}\\x{2145}-\\x{2149}\\x{214E}\\x{2183}\\x{2184}\\x{2C00}-\\x{"     \
-    "2C7B}"                                                                                        \
-    "\\x{2C7E}-\\x{2CE4}\\x{2CEB}-\\x{2CEE}\\x{2CF2}\\x{2CF3}\\x{A640}-\\x{A66D}\\x{A680}-\\x{"    \
-    "A69B}"                                                                                        \
-    "\\x{A722}-\\x{A76F}\\x{A771}-\\x{A787}\\x{A78B}-\\x{A78E}\\x{AB70}-\\x{ABBF}\\x{FB00}-\\x{"   \
-    "FB06}"                                                                                        \
-    "\\x{FB13}-\\x{FB17}\\x{FF21}-\\x{FF3A}\\x{FF41}-\\x{FF5A}\\x{10400}-\\x{1044F}\\x{104B0}-"    \
-    "\\x{104D3}"                                                                                   \
-    "\\x{104D8}-\\x{104FB}\\x{10C80}-\\x{10CB2}\\x{10CC0}-\\x{10CF2}\\x{118A0}-\\x{118DF}\\x{"     \
-    "1E900}-\\x{1E943}"
+/* clang-format off */
+#define CASED_LETTERS \
+    "A-Za-z\\x{B5}\\x{C0}-\\x{D6}\\x{D8}-\\x{F6}\\x{F8}-\\x{1BA}\\x{1BC}-\\x{1BF}" \
+    "\\x{1C4}-\\x{293}\\x{295}-\\x{2AF}\\x{370}-\\x{373}\\x{376}\\x{377}\\x{37B}-\\x{37D}" \
+    "\\x{37F}\\x{386}\\x{388}-\\x{38A}\\x{38C}\\x{38E}-\\x{3A1}\\x{3A3}-\\x{3F5}" \
+    "\\x{3F7}-\\x{481}\\x{48A}-\\x{52F}\\x{531}-\\x{556}\\x{10A0}-\\x{10C5}" \
+    "\\x{13A0}-\\x{13F5}\\x{13F8}-\\x{13FD}\\x{1C90}-\\x{1CBA}\\x{1CBD}-\\x{1CBF}" \
+    "\\x{1D00}-\\x{1D2B}\\x{1D6B}-\\x{1D77}\\x{1D79}-\\x{1D9A}\\x{1E00}-\\x{1F15}" \
+    "\\x{1F18}-\\x{1F1D}\\x{1F20}-\\x{1F45}\\x{1F48}-\\x{1F4D}\\x{1F50}-\\x{1F57}" \
+    "\\x{1F59}\\x{1F5B}\\x{1F5D}\\x{1F5F}-\\x{1F7D}\\x{1F80}-\\x{1FB4}\\x{1FB6}-\\x{1FBC}" \
+    "\\x{1FBE}\\x{1FC2}-\\x{1FC4}\\x{1FC6}-\\x{1FCC}\\x{1FD0}-\\x{1FD3}" \
+    "\\x{1FD6}-\\x{1FDB}\\x{1FE0}-\\x{1FEC}\\x{1FF2}-\\x{1FF4}\\x{1FF6}-\\x{1FFC}" \
+    "\\x{2102}\\x{2107}\\x{210A}-\\x{2113}\\x{2115}\\x{2119}-\\x{211D}\\x{2124}\\x{2126}" \
+    "\\x{2128}\\x{212A}-\\x{212D}\\x{212F}-\\x{2134}\\x{2139}\\x{213C}-\\x{213F}" \
+    "\\x{2145}-\\x{2149}\\x{214E}\\x{2183}\\x{2184}\\x{2C00}-\\x{2C7B}\\x{2C7E}-\\x{2CE4}" \
+    "\\x{2CEB}-\\x{2CEE}\\x{2CF2}\\x{2CF3}\\x{A640}-\\x{A66D}\\x{A680}-\\x{A69B}" \
+    "\\x{A722}-\\x{A76F}\\x{A771}-\\x{A787}\\x{A78B}-\\x{A78E}\\x{AB70}-\\x{ABBF}" \
+    "\\x{FB00}-\\x{FB06}\\x{FB13}-\\x{FB17}\\x{FF21}-\\x{FF3A}\\x{FF41}-\\x{FF5A}" \
+    "\\x{10400}-\\x{1044F}\\x{104B0}-\\x{104D3}\\x{104D8}-\\x{104FB}\\x{10C80}-\\x{10CB2}" \
+    "\\x{10CC0}-\\x{10CF2}\\x{118A0}-\\x{118DF}\\x{1E900}-\\x{1E943}"
+/* clang-format on */
+
+/* Punctuation as the reference's Punctuation pre-tokenizer knows it: ASCII symbols count, and its
+ * table is that of Unicode 8, so what became punctuation later does not count and two characters
+ * that have ceased to be punctuation still do. */
+#define LATER_PUNCTUATION                                                                          \
+    "\\x{61D}\\x{9FD}\\x{A76}\\x{C77}\\x{C84}\\x{1B7D}-\\x{1B7E}\\x{2E43}-\\x{2E4F}"               \
+    "\\x{2E52}-\\x{2E5D}\\x{10EAD}\\x{10F55}-\\x{10F59}\\x{10F86}-\\x{10F89}"                      \
+    "\\x{1144B}-\\x{1144F}\\x{1145A}-\\x{1145B}\\x{1145D}\\x{11660}-\\x{1166C}\\x{116B9}"          \
+    "\\x{1183B}\\x{11944}-\\x{11946}\\x{119E2}\\x{11A3F}-\\x{11A46}\\x{11A9A}-\\x{11A9C}"          \
+    "\\x{11A9E}-\\x{11AA2}\\x{11C41}-\\x{11C45}\\x{11C70}-\\x{11C71}\\x{11EF7}-\\x{11EF8}"         \
+    "\\x{11FFF}\\x{12FF1}-\\x{12FF2}\\x{16E97}-\\x{16E9A}\\x{16FE2}\\x{1E95E}-\\x{1E95F}"
+#define PUNCTUATION "(?:(?![" LATER_PUNCTUATION "])[\\p{P}$+<=>^~|`]|[\\x{166D}\\x{111C9}])++"
 
 static const struct sn_pretok_row rows[] = {
     {.tags = "gpt-2 gpt2 phi-2 mpt olmo jais exaone4 trillion gigachat mellum modern-bert a.x-4.0 "
@@ -83,7 +87,7 @@ static const struct sn_pretok_row rows[] = {
      .patterns = {"\\p{N}{1,3}", "[\\x{4E00}-\\x{9FA5}\\x{3040}-\\x{309F}\\x{30A0}-\\x{30FF}]+",
                   "[!-/:-@\\[-`{-~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| "
                   "?[\\p{P}\\p{S}]+[\\r\\n]*|[" WS "]*[\\r\\n]+|" SPACES}},
-    {.tags = "falcon", .patterns = {"[\\p{P}$+<=>^~|`]+", GPT2, "[0-9][0-9][0-9]"}},
+    {.tags = "falcon", .patterns = {PUNCTUATION, GPT2, "[0-9][0-9][0-9]"}},
     {.tags = "tekken", .patterns = {CASED("", "\\p{N}")}, .ignore_merges = true, .add_bos = true},
     {.tags = "gpt-4o llama4 kanana2",
      .patterns = {CASED("(?i:'s|'t|'re|'ve|'m|'ll|'d)?", "\\p{N}{1,3}")}},
@@ -131,6 +135,7 @@ struct sn_pretok {
     pcre2_match_context *match;
     pcre2_code *code[SN_PRETOK_MAX_PATTERNS];
     size_t n_patterns;
+    bool jit;
 };
 
 struct sn_pretok_scratch {
@@ -189,8 +194,8 @@ static sennit_status compile(struct sn_pretok *p, const char *pattern,
                        (size_t)offset, text);
     }
     p->code[p->n_patterns++] = re;
-    pcre2_jit_compile(
-        re, PCRE2_JIT_COMPLETE); /* where it cannot, the interpreter gives the same matches */
+    if (p->jit) /* where PCRE2 cannot, its interpreter gives the same matches */
+        pcre2_jit_compile(re, PCRE2_JIT_COMPLETE);
     return atomic_load(&p->out_of_memory) ? no_memory(err) : SENNIT_OK;
 }
 
@@ -224,12 +229,13 @@ static sennit_status compile_all(struct sn_pretok *p, const struct sn_pretok_row
 }
 
 sennit_status sn_pretok_create(struct sn_pretok **out, struct sn_heap *heap,
-                               const struct sn_pretok_row *row, struct sennit_error *err)
+                               const struct sn_pretok_row *row, bool jit, struct sennit_error *err)
 {
     struct sn_pretok *p = sn_calloc(heap, SN_USE_TEXT, 1, sizeof *p);
     if (!p)
         return no_memory(err);
     p->heap = heap;
+    p->jit = jit;
     sennit_status status = make_contexts(p, err);
     if (status == SENNIT_OK)
         status = compile_all(p, row, err);

@@ -467,7 +467,7 @@ static sennit_status build(struct sn_tokenizer *t, const struct sn_vocab_desc *d
     SN_TRY(build_special(t, err));
     SN_TRY(load_merges(t, d, log, err));
     SN_TRY(set_special_ids(t, d, err));
-    return sn_pretok_create(&t->pretok, t->heap, t->row, err);
+    return sn_pretok_create(&t->pretok, t->heap, t->row, true, err);
 }
 
 sennit_status sn_tokenizer_create(struct sn_tokenizer **out, struct sn_heap *heap,

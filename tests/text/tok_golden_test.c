@@ -71,6 +71,35 @@ static size_t compare_special(const struct sn_tokenizer *t, struct sn_heap *heap
     return wrong;
 }
 
+/* Every control token's text, alone, twice, and inside other text, read as plain text. */
+static void check_control_texts(const struct sn_tokenizer *t, struct sn_heap *heap)
+{
+    struct sn_tokens out;
+    struct sn_buf text;
+    sn_tokens_init(&out, heap);
+    sn_buf_init(&text, heap, SN_USE_TEXT, 1 << 20);
+    size_t n = 0;
+    for (int32_t id = 0; id < (int32_t)sn_tokenizer_vocab_size(t); id++) {
+        const char *s;
+        size_t len;
+        if (!sn_token_is_control(t, id))
+            continue;
+        n++;
+        CHECK(sn_token_text(t, id, &s, &len) == SENNIT_OK, "text of %d", id);
+        encode(t, s, len, SN_TOK_PARSE_SPECIAL, &out);
+        CHECK(out.n == 1 && out.ids[0] == id, "token %d is not found in trusted text", id);
+        text.len = 0;
+        sn_buf_printf(&text, "%.*s x%.*s%.*s\n", (int)len, s, (int)len, s, (int)len, s);
+        encode(t, text.data, text.len, 0, &out);
+        for (size_t k = 0; k < out.n; k++)
+            CHECK(!sn_token_is_control(t, out.ids[k]), "'%s' gives control token %d", text.data,
+                  out.ids[k]);
+    }
+    CHECK(n > 0, "no control tokens");
+    sn_tokens_free(&out);
+    sn_buf_free(&text);
+}
+
 static int run_smollm2(struct sn_heap *heap)
 {
     const char *path = smollm2_path();
@@ -91,6 +120,7 @@ static int run_smollm2(struct sn_heap *heap)
     size_t wrong = compare_all(t, heap, "smollm2", json_object_get(strings, "strings"),
                                json_object_get(golden, "ids"));
     wrong += compare_special(t, heap, json_object_get(golden, "special"));
+    check_control_texts(t, heap);
     CHECK(sn_tokenizer_eot(t) == 2 && sn_token_ends(t, 2) && sn_token_ends(t, 0) &&
               !sn_token_ends(t, 1),
           "ends");
@@ -157,6 +187,7 @@ static size_t run_shared_one(struct sn_heap *heap, const char *name)
     strcpy(strstr(rel, ".inp"), ".out");
     char *out = read_file(shared_path(rel), &n);
     size_t wrong = compare_texts(t, heap, name, inp, out);
+    check_control_texts(t, heap);
     free(inp);
     free(out);
     sn_tokenizer_free(t);

@@ -9,7 +9,7 @@
 static sennit_status use(const struct sn_tokenizer *t, struct sn_heap *heap,
                          struct sennit_error *err, size_t *n_ids)
 {
-    static char text[6000];
+    char text[6000];
     memset(text, 'a', sizeof text);
     memcpy(text, "he said: hello\xFF<|im_end|>\n\xE2\x82 don't 12 ", 38);
     struct sn_tokens ids;
