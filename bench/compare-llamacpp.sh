@@ -29,6 +29,15 @@ fetch() {
         "$cache/peer-venv/bin/pip" -q download --no-deps --no-binary :all: -d "$peer" "llama-cpp-python==$version"
     fi
     tar -xzf "$peer/llama_cpp_python-$version.tar.gz" -C "$peer"
+    repair "$sources/ggml/src/ggml-cpu/amx/mmq.cpp"
+}
+
+# gcc 12 declares that ldtilecfg reads 8 bytes of its 64, drops the stores of the tile shapes, and the peer dies
+# of an illegal instruction on CPUs with AMX. The barrier changes nothing else.
+repair() {
+    grep -q 'asm.*"r"(&tc)' "$1" && return
+    sed -i 's|^    _tile_loadconfig(&tc);|    __asm__ volatile("" : : "r"(\&tc) : "memory");\n&|' "$1"
+    grep -q 'asm.*"r"(&tc)' "$1" || echo "compare-llamacpp: note: the AMX repair found no place in $1" >&2
 }
 
 # Release, for exactly this CPU, shared libraries, llama.cpp's other defaults (OpenMP, repacking, llamafile, AMX
