@@ -9,31 +9,44 @@ static bool in_list(const char *const *names, const struct sn_jstr *name)
     return false;
 }
 
-/* Attributes that Python's types have and this build does not offer: an error names them, they never look absent. */
-static bool refuse_attr(struct sn_jrun *r, struct sn_jval obj, const struct sn_jstr *name, struct sn_jval *out)
+/* Attributes that Python's types have and this build does not offer: an error names them, they
+ * never look absent. */
+static bool refuse_attr(struct sn_jrun *r, struct sn_jval obj, const struct sn_jstr *name,
+                        struct sn_jval *out)
 {
-    static const char *const str[] = {"casefold", "encode", "expandtabs", "format_map", "index", "isascii", "isidentifier",
-                                      "isprintable", "istitle", "maketrans", "rindex", "translate", NULL};
+    static const char *const str[] = {"casefold", "encode",    "expandtabs",   "format_map",
+                                      "index",    "isascii",   "isidentifier", "isprintable",
+                                      "istitle",  "maketrans", "rindex",       "translate",
+                                      NULL};
     static const char *const list[] = {"copy", NULL}, *const dict[] = {"fromkeys", NULL};
-    static const char *const num[] = {"as_integer_ratio", "bit_count", "bit_length", "conjugate", "denominator", "from_bytes",
-                                      "fromhex", "hex", "imag", "is_integer", "numerator", "real", "to_bytes", NULL};
-    static const char *const change_list[] = {"append", "clear", "extend", "insert", "pop", "remove", "reverse", "sort", NULL};
-    static const char *const change_dict[] = {"clear", "pop", "popitem", "setdefault", "update", NULL};
+    static const char *const num[] = {
+        "as_integer_ratio", "bit_count", "bit_length", "conjugate", "denominator",
+        "from_bytes",       "fromhex",   "hex",        "imag",      "is_integer",
+        "numerator",        "real",      "to_bytes",   NULL};
+    static const char *const change_list[] = {"append", "clear",   "extend", "insert", "pop",
+                                              "remove", "reverse", "sort",   NULL};
+    static const char *const change_dict[] = {"clear",      "pop",    "popitem",
+                                              "setdefault", "update", NULL};
     static const char *const none[] = {NULL};
     bool is_list = obj.type == SN_J_LIST;
     if (in_list(is_list ? change_list : obj.type == SN_J_DICT ? change_dict : none, name)) {
         *out = sn_jundef(SN_JU_UNSAFE, name);
         return true;
     }
-    const char *const *known = obj.type == SN_J_STR ? str : is_list ? list : obj.type == SN_J_DICT ? dict
-                               : sn_jis_num(obj) ? num : none;
+    const char *const *known = obj.type == SN_J_STR    ? str
+                               : is_list               ? list
+                               : obj.type == SN_J_DICT ? dict
+                               : sn_jis_num(obj)       ? num
+                                                       : none;
     if (in_list(known, name))
-        return sn_jfail(r, SENNIT_UNSUPPORTED, "%s.%.*s is not supported", sn_jtype_name(obj), (int)name->len, name->data);
+        return sn_jfail(r, SENNIT_UNSUPPORTED, "%s.%.*s is not supported", sn_jtype_name(obj),
+                        (int)name->len, name->data);
     out->type = SN_J_ABSENT;
     return true;
 }
 
-static bool loop_attr(struct sn_jrun *r, const struct sn_jloop *l, const struct sn_jstr *name, struct sn_jval *out)
+static bool loop_attr(struct sn_jrun *r, const struct sn_jloop *l, const struct sn_jstr *name,
+                      struct sn_jval *out)
 {
     (void)r;
     int64_t i = (int64_t)l->index0, n = (int64_t)l->n;
@@ -66,18 +79,24 @@ static bool loop_attr(struct sn_jrun *r, const struct sn_jloop *l, const struct 
 static const struct sn_jtable *methods_of(struct sn_jval obj)
 {
     switch (obj.type) {
-    case SN_J_STR: return &sn_jmethods_str;
+    case SN_J_STR:
+        return &sn_jmethods_str;
     case SN_J_LIST:
     case SN_J_TUPLE:
-    case SN_J_RANGE: return &sn_jmethods_seq;
-    case SN_J_DICT: return &sn_jmethods_dict;
-    case SN_J_LOOP: return &sn_jmethods_loop;
-    default: return NULL;
+    case SN_J_RANGE:
+        return &sn_jmethods_seq;
+    case SN_J_DICT:
+        return &sn_jmethods_dict;
+    case SN_J_LOOP:
+        return &sn_jmethods_loop;
+    default:
+        return NULL;
     }
 }
 
 /* What getattr() finds, or ABSENT. */
-static bool python_attr(struct sn_jrun *r, struct sn_jval obj, const struct sn_jstr *name, struct sn_jval *out)
+static bool python_attr(struct sn_jrun *r, struct sn_jval obj, const struct sn_jstr *name,
+                        struct sn_jval *out)
 {
     const struct sn_jtable *methods = methods_of(obj);
     const struct sn_jbuiltin *fn = methods ? sn_jtable_find(methods, name) : NULL;
@@ -105,7 +124,8 @@ static bool python_attr(struct sn_jrun *r, struct sn_jval obj, const struct sn_j
     return refuse_attr(r, obj, name, out);
 }
 
-bool sn_jattr(struct sn_jrun *r, struct sn_jval obj, const struct sn_jstr *name, struct sn_jval *out)
+bool sn_jattr(struct sn_jrun *r, struct sn_jval obj, const struct sn_jstr *name,
+              struct sn_jval *out)
 {
     if (obj.type == SN_J_UNDEF)
         return sn_jundef_error(r, obj);
@@ -146,7 +166,10 @@ bool sn_jitem(struct sn_jrun *r, struct sn_jval obj, struct sn_jval key, struct 
 {
     if (obj.type == SN_J_UNDEF)
         return sn_jundef_error(r, obj);
-    if (obj.type == SN_J_DICT && sn_jhashable(key)) {
+    bool hashable = false;
+    if (obj.type == SN_J_DICT && !sn_jhashable(r, key, &hashable))
+        return false;
+    if (hashable) {
         struct sn_jval *v;
         if (!sn_jdict_get(r, obj.u.dict, key, &v))
             return false;
@@ -161,11 +184,14 @@ bool sn_jitem(struct sn_jrun *r, struct sn_jval obj, struct sn_jval key, struct 
     if (key.type == SN_J_STR && !python_attr(r, obj, key.u.s, out))
         return false;
     if (out->type == SN_J_ABSENT)
-        *out = sn_jundef(key.type == SN_J_STR ? SN_JU_ATTR : SN_JU_EMPTY, key.type == SN_J_STR ? key.u.s : NULL);
+        *out = sn_jundef(key.type == SN_J_STR ? SN_JU_ATTR : SN_JU_EMPTY,
+                         key.type == SN_J_STR ? key.u.s : NULL);
     return true;
 }
 
-/* ---- slices -------------------------------------------------------------------------------------------------- */
+/* ---- slices
+ * --------------------------------------------------------------------------------------------------
+ */
 
 static bool bound_of(struct sn_jrun *r, struct sn_jval v, bool *given, int64_t *out)
 {
@@ -175,7 +201,8 @@ static bool bound_of(struct sn_jrun *r, struct sn_jval v, bool *given, int64_t *
     if (v.type == SN_J_UNDEF)
         return sn_jundef_error(r, v);
     if (!sn_jis_int(v))
-        return sn_jfail(r, SENNIT_INVALID, "the bounds of a slice must be integers, not a %s", sn_jtype_name(v));
+        return sn_jfail(r, SENNIT_INVALID, "the bounds of a slice must be integers, not a %s",
+                        sn_jtype_name(v));
     *out = sn_jint_of(v);
     return true;
 }
@@ -200,7 +227,8 @@ static bool resolve(struct sn_jrun *r, const struct sn_jval bounds[3], int64_t n
         return false;
     if (step == 0)
         return sn_jfail(r, SENNIT_INVALID, "the step of a slice cannot be zero");
-    if (step < -n - 1) /* one step already leaves the range; keeps the additions below from overflowing */
+    if (step <
+        -n - 1) /* one step already leaves the range; keeps the additions below from overflowing */
         step = -n - 1;
     if (step > n + 1)
         step = n + 1;
@@ -211,12 +239,17 @@ static bool resolve(struct sn_jrun *r, const struct sn_jval bounds[3], int64_t n
     return true;
 }
 
-static bool more(const struct cut *c, int64_t i) { return c->step > 0 ? i < c->stop : i > c->stop; }
+static bool more(const struct cut *c, int64_t i)
+{
+    return c->step > 0 ? i < c->stop : i > c->stop;
+}
 
-static bool slice_string(struct sn_jrun *r, const struct sn_jstr *s, const struct cut *c, struct sn_jval *out)
+static bool slice_string(struct sn_jrun *r, const struct sn_jstr *s, const struct cut *c,
+                         struct sn_jval *out)
 {
     if (c->step == 1) {
-        size_t from = sn_jbyte_of(s, (size_t)c->start), to = c->stop > c->start ? sn_jbyte_of(s, (size_t)c->stop) : from;
+        size_t from = sn_jbyte_of(s, (size_t)c->start),
+               to = c->stop > c->start ? sn_jbyte_of(s, (size_t)c->stop) : from;
         return sn_jslice_bytes(r, s, from, to, out);
     }
     size_t *at = sn_jnew(r, s->n_chars + 1, sizeof *at), n = 0;
@@ -234,13 +267,15 @@ static bool slice_string(struct sn_jrun *r, const struct sn_jstr *s, const struc
     return sn_jsb_val(&b, out);
 }
 
-bool sn_jslice(struct sn_jrun *r, struct sn_jval obj, const struct sn_jval bounds[3], struct sn_jval *out)
+bool sn_jslice(struct sn_jrun *r, struct sn_jval obj, const struct sn_jval bounds[3],
+               struct sn_jval *out)
 {
     struct cut c;
     if (obj.type == SN_J_UNDEF)
         return sn_jundef_error(r, obj);
     if (obj.type == SN_J_STR)
-        return resolve(r, bounds, (int64_t)obj.u.s->n_chars, &c) && slice_string(r, obj.u.s, &c, out);
+        return resolve(r, bounds, (int64_t)obj.u.s->n_chars, &c) &&
+               slice_string(r, obj.u.s, &c, out);
     if (!sn_jis_seq(obj) || obj.type >= SN_J_VIEW)
         return sn_jfail(r, SENNIT_INVALID, "a %s cannot be sliced", sn_jtype_name(obj));
     if (!resolve(r, bounds, (int64_t)obj.u.seq->n, &c))

@@ -3,7 +3,9 @@
 
 #include <math.h>
 
-/* ---- sequences ----------------------------------------------------------------------------------------------- */
+/* ---- sequences
+ * -----------------------------------------------------------------------------------------------
+ */
 
 struct sn_jseq *sn_jseq_new(struct sn_jrun *r, size_t cap)
 {
@@ -30,22 +32,42 @@ bool sn_jseq_push(struct sn_jrun *r, struct sn_jseq *s, struct sn_jval v)
     return true;
 }
 
-/* ---- dictionaries -------------------------------------------------------------------------------------------- */
+/* ---- dictionaries
+ * -------------------------------------------------------------------------------------------- */
 
 enum { SMALL_DICT = 8 };
 
-bool sn_jhashable(struct sn_jval v)
+/* Tuples are keys when all they hold are; the depth and the steps keep a tuple of tuples of ...
+ * affordable. */
+static bool hashable(struct sn_jrun *r, struct sn_jval v, int depth, bool *yes)
 {
-    if (v.type == SN_J_TUPLE) {
-        for (size_t i = 0; i < v.u.seq->n; i++)
-            if (!sn_jhashable(v.u.seq->v[i]))
-                return false;
+    *yes = depth < 64 && v.type != SN_J_LIST && v.type != SN_J_DICT && v.type != SN_J_VIEW;
+    if (v.type != SN_J_TUPLE)
         return true;
-    }
-    return v.type != SN_J_LIST && v.type != SN_J_DICT && v.type != SN_J_VIEW;
+    for (size_t i = 0; *yes && i < v.u.seq->n; i++)
+        if (!sn_jsteps(r, 1) || !hashable(r, v.u.seq->v[i], depth + 1, yes))
+            return false;
+    return true;
 }
 
-static uint64_t mix(uint64_t h) { return (h ^ h >> 32) * 0x9E3779B97F4A7C15u; }
+bool sn_jhashable(struct sn_jrun *r, struct sn_jval v, bool *yes)
+{
+    return hashable(r, v, 0, yes);
+}
+
+static bool need_hashable(struct sn_jrun *r, struct sn_jval key)
+{
+    bool yes;
+    if (!hashable(r, key, 0, &yes))
+        return false;
+    return yes || sn_jfail(r, SENNIT_INVALID, "a %s cannot be the key of a dictionary",
+                           sn_jtype_name(key));
+}
+
+static uint64_t mix(uint64_t h)
+{
+    return (h ^ h >> 32) * 0x9E3779B97F4A7C15u;
+}
 
 /* Equal values have equal hashes; numbers hash by their value as a float. */
 static uint64_t hash_value(struct sn_jval v)
@@ -87,7 +109,8 @@ static bool index_dict(struct sn_jrun *r, struct sn_jdict *d)
 struct sn_jdict *sn_jdict_new(struct sn_jrun *r, size_t cap)
 {
     struct sn_jdict *d = sn_jnew(r, 1, sizeof *d);
-    if (!d || (cap && (!(d->keys = sn_jnew(r, cap, sizeof *d->keys)) || !(d->vals = sn_jnew(r, cap, sizeof *d->vals)))))
+    if (!d || (cap && (!(d->keys = sn_jnew(r, cap, sizeof *d->keys)) ||
+                       !(d->vals = sn_jnew(r, cap, sizeof *d->vals)))))
         return NULL;
     d->cap = cap;
     return cap > SMALL_DICT && !index_dict(r, d) ? NULL : d;
@@ -108,7 +131,8 @@ static bool find_entry(struct sn_jrun *r, const struct sn_jdict *d, struct sn_jv
         }
         return true;
     }
-    for (size_t slot = hash_value(key) % d->n_index; d->index[slot]; slot = (slot + 1) % d->n_index) {
+    for (size_t slot = hash_value(key) % d->n_index; d->index[slot];
+         slot = (slot + 1) % d->n_index) {
         size_t i = d->index[slot] - 1;
         if (!sn_jequal(r, d->keys[i], key, &same))
             return false;
@@ -123,7 +147,8 @@ static bool find_entry(struct sn_jrun *r, const struct sn_jdict *d, struct sn_jv
 static bool grow_dict(struct sn_jrun *r, struct sn_jdict *d)
 {
     size_t cap = d->cap ? d->cap * 2 : 4;
-    struct sn_jval *keys = sn_jnew(r, cap, sizeof *keys), *vals = keys ? sn_jnew(r, cap, sizeof *vals) : NULL;
+    struct sn_jval *keys = sn_jnew(r, cap, sizeof *keys),
+                   *vals = keys ? sn_jnew(r, cap, sizeof *vals) : NULL;
     if (!vals)
         return false;
     if (d->n) {
@@ -139,9 +164,7 @@ static bool grow_dict(struct sn_jrun *r, struct sn_jdict *d)
 bool sn_jdict_set(struct sn_jrun *r, struct sn_jdict *d, struct sn_jval key, struct sn_jval v)
 {
     size_t at;
-    if (!sn_jhashable(key))
-        return sn_jfail(r, SENNIT_INVALID, "a %s cannot be the key of a dictionary", sn_jtype_name(key));
-    if (!find_entry(r, d, key, &at))
+    if (!need_hashable(r, key) || !find_entry(r, d, key, &at))
         return false;
     if (at < d->n) {
         d->vals[at] = v;
@@ -160,13 +183,12 @@ bool sn_jdict_set(struct sn_jrun *r, struct sn_jdict *d, struct sn_jval key, str
     return true;
 }
 
-bool sn_jdict_get(struct sn_jrun *r, const struct sn_jdict *d, struct sn_jval key, struct sn_jval **out)
+bool sn_jdict_get(struct sn_jrun *r, const struct sn_jdict *d, struct sn_jval key,
+                  struct sn_jval **out)
 {
     size_t at;
     *out = NULL;
-    if (!sn_jhashable(key))
-        return sn_jfail(r, SENNIT_INVALID, "a %s cannot be the key of a dictionary", sn_jtype_name(key));
-    if (!find_entry(r, d, key, &at))
+    if (!need_hashable(r, key) || !find_entry(r, d, key, &at))
         return false;
     if (at < d->n)
         *out = &d->vals[at];
@@ -181,7 +203,8 @@ struct sn_jval *sn_jdict_find(const struct sn_jdict *d, const struct sn_jstr *ke
                 return &d->vals[i];
         return NULL;
     }
-    for (size_t slot = hash_value(sn_jstrv(key)) % d->n_index; d->index[slot]; slot = (slot + 1) % d->n_index) {
+    for (size_t slot = hash_value(sn_jstrv(key)) % d->n_index; d->index[slot];
+         slot = (slot + 1) % d->n_index) {
         size_t i = d->index[slot] - 1;
         if (d->keys[i].type == SN_J_STR && sn_jstr_same(d->keys[i].u.s, key))
             return &d->vals[i];
@@ -189,7 +212,9 @@ struct sn_jval *sn_jdict_find(const struct sn_jdict *d, const struct sn_jstr *ke
     return NULL;
 }
 
-/* ---- from JSON ----------------------------------------------------------------------------------------------- */
+/* ---- from JSON
+ * -----------------------------------------------------------------------------------------------
+ */
 
 /* Bytes that are no UTF-8 become U+FFFD, so that everything behind here can rely on valid text. */
 static bool repair(struct sn_jrun *r, const char *data, size_t n, bool trusted, struct sn_jval *out)
@@ -211,7 +236,8 @@ static bool repair(struct sn_jrun *r, const char *data, size_t n, bool trusted, 
 }
 
 /* The bytes stay where they are: the variables outlive the render. */
-static bool from_text(struct sn_jrun *r, const char *data, size_t n, bool trusted, struct sn_jval *out)
+static bool from_text(struct sn_jrun *r, const char *data, size_t n, bool trusted,
+                      struct sn_jval *out)
 {
     size_t bad;
     if (!sn_uni_valid(data, n, &bad))
@@ -219,14 +245,16 @@ static bool from_text(struct sn_jrun *r, const char *data, size_t n, bool truste
     struct sn_jstr *s = sn_jnew(r, 1, sizeof *s);
     if (!s)
         return false;
-    *s = (struct sn_jstr){.data = data, .len = n, .n_chars = sn_uni_count(data, n), .trusted = trusted};
+    *s = (struct sn_jstr){
+        .data = data, .len = n, .n_chars = sn_uni_count(data, n), .trusted = trusted};
     *out = sn_jstrv(s);
     return true;
 }
 
 static bool is_known_role(const struct sn_jrun *r, const char *key, const json_t *v)
 {
-    static const char *const standard[] = {"system", "user", "assistant", "tool", "function", "developer", NULL};
+    static const char *const standard[] = {"system",   "user",      "assistant", "tool",
+                                           "function", "developer", NULL};
     const char *const *roles = r->opts->trusted_roles ? r->opts->trusted_roles : standard;
     if (strcmp(key, "role") != 0 || !json_is_string(v))
         return false;
@@ -247,7 +275,8 @@ static bool from_object(struct sn_jrun *r, const json_t *j, bool trusted, struct
         const json_t *value = json_object_iter_value(it);
         struct sn_jval k, v;
         if (!from_text(r, key, strlen(key), trusted, &k) ||
-            !sn_jfrom_json(r, value, trusted || is_known_role(r, key, value), &v) || !sn_jdict_set(r, d, k, v))
+            !sn_jfrom_json(r, value, trusted || is_known_role(r, key, value), &v) ||
+            !sn_jdict_set(r, d, k, v))
             return false;
     }
     *out = sn_jdictv(d);
@@ -274,14 +303,28 @@ bool sn_jfrom_json(struct sn_jrun *r, const json_t *j, bool trusted, struct sn_j
         return false;
     bool ok = true;
     switch (json_typeof(j)) {
-    case JSON_OBJECT: ok = from_object(r, j, trusted, out); break;
-    case JSON_ARRAY: ok = from_array(r, j, trusted, out); break;
-    case JSON_STRING: ok = from_text(r, json_string_value(j), json_string_length(j), trusted, out); break;
-    case JSON_INTEGER: *out = sn_jint(json_integer_value(j)); break;
-    case JSON_REAL: *out = sn_jfloat(json_real_value(j)); break;
+    case JSON_OBJECT:
+        ok = from_object(r, j, trusted, out);
+        break;
+    case JSON_ARRAY:
+        ok = from_array(r, j, trusted, out);
+        break;
+    case JSON_STRING:
+        ok = from_text(r, json_string_value(j), json_string_length(j), trusted, out);
+        break;
+    case JSON_INTEGER:
+        *out = sn_jint(json_integer_value(j));
+        break;
+    case JSON_REAL:
+        *out = sn_jfloat(json_real_value(j));
+        break;
     case JSON_TRUE:
-    case JSON_FALSE: *out = sn_jbool(json_is_true(j)); break;
-    case JSON_NULL: *out = sn_jnone(); break;
+    case JSON_FALSE:
+        *out = sn_jbool(json_is_true(j));
+        break;
+    case JSON_NULL:
+        *out = sn_jnone();
+        break;
     }
     sn_jleave(r);
     return ok;

@@ -3,7 +3,8 @@
 
 #include <stdio.h>
 
-/* ---- failures and limits --------------------------------------------------------------------------------------- */
+/* ---- failures and limits
+ * --------------------------------------------------------------------------------------- */
 
 bool sn_jfail(struct sn_jrun *r, sennit_status status, const char *fmt, ...)
 {
@@ -15,7 +16,8 @@ bool sn_jfail(struct sn_jrun *r, sennit_status status, const char *fmt, ...)
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
     if (r->at)
-        r->status = sn_fail(r->err, status, "template line %u, column %u: %s", r->at->line, r->at->col, text);
+        r->status = sn_fail(r->err, status, "template line %u, column %u: %s", r->at->line,
+                            r->at->col, text);
     else
         r->status = sn_fail(r->err, status, "template: %s", text);
     return false;
@@ -24,14 +26,16 @@ bool sn_jfail(struct sn_jrun *r, sennit_status status, const char *fmt, ...)
 bool sn_jnomem(struct sn_jrun *r)
 {
     if (r->arena.over)
-        return sn_jfail(r, SENNIT_TOO_BIG, "rendering needs more than the allowed %zu bytes of memory", r->arena.max);
+        return sn_jfail(r, SENNIT_TOO_BIG,
+                        "rendering needs more than the allowed %zu bytes of memory", r->arena.max);
     return sn_jfail(r, SENNIT_NOMEM, "out of memory while rendering a template");
 }
 
 bool sn_jsteps(struct sn_jrun *r, uint64_t n)
 {
     if (n > r->max_steps - r->steps)
-        return sn_jfail(r, SENNIT_TOO_BIG, "rendering takes more than the allowed %llu steps", (unsigned long long)r->max_steps);
+        return sn_jfail(r, SENNIT_TOO_BIG, "rendering takes more than the allowed %llu steps",
+                        (unsigned long long)r->max_steps);
     r->steps += n;
     return true;
 }
@@ -54,7 +58,9 @@ void *sn_jnew(struct sn_jrun *r, size_t n, size_t size)
     return p;
 }
 
-/* ---- calls --------------------------------------------------------------------------------------------------- */
+/* ---- calls
+ * ---------------------------------------------------------------------------------------------------
+ */
 
 const struct sn_jbuiltin *sn_jtable_find(const struct sn_jtable *t, const struct sn_jstr *name)
 {
@@ -64,7 +70,8 @@ const struct sn_jbuiltin *sn_jtable_find(const struct sn_jtable *t, const struct
     return NULL;
 }
 
-/* Index of `name` among the blank-separated params, or the number of params when it is none of them. */
+/* Index of `name` among the blank-separated params, or the number of params when it is none of
+ * them. */
 static size_t param_index(const char *params, const struct sn_jstr *name, size_t *n_params)
 {
     size_t i = 0, found = SIZE_MAX;
@@ -78,7 +85,8 @@ static size_t param_index(const char *params, const struct sn_jstr *name, size_t
     return found == SIZE_MAX ? i : found;
 }
 
-bool sn_jbuiltin_call(struct sn_jrun *r, const struct sn_jbuiltin *fn, struct sn_jcall *c, struct sn_jval *out)
+bool sn_jbuiltin_call(struct sn_jrun *r, const struct sn_jbuiltin *fn, struct sn_jcall *c,
+                      struct sn_jval *out)
 {
     if (!fn->params)
         return fn->fn(r, c, out);
@@ -86,23 +94,27 @@ bool sn_jbuiltin_call(struct sn_jrun *r, const struct sn_jbuiltin *fn, struct sn
     (void)param_index(fn->params, NULL, &n_params);
     memset(c->a, 0, sizeof c->a);
     if (c->n_pos > n_params)
-        return sn_jfail(r, SENNIT_INVALID, "%s takes at most %zu arguments, %zu were given", fn->name, n_params, c->n_pos);
+        return sn_jfail(r, SENNIT_INVALID, "%s takes at most %zu arguments, %zu were given",
+                        fn->name, n_params, c->n_pos);
     for (size_t i = 0; i < c->n_pos; i++)
         c->a[i] = c->pos[i];
     for (size_t i = 0; i < c->n_kw; i++) {
         size_t k = param_index(fn->params, c->kw[i].name, &n_params);
         if (k == n_params || c->a[k].type != SN_J_ABSENT)
             return sn_jfail(r, SENNIT_INVALID, "%s does not take the argument '%.*s'%s", fn->name,
-                            (int)sn_min_size(c->kw[i].name->len, 100), c->kw[i].name->data, k == n_params ? "" : " twice");
+                            (int)sn_min_size(c->kw[i].name->len, 100), c->kw[i].name->data,
+                            k == n_params ? "" : " twice");
         c->a[k] = c->kw[i].v;
     }
     for (size_t i = 0; i < fn->n_required; i++)
         if (c->a[i].type == SN_J_ABSENT)
-            return sn_jfail(r, SENNIT_INVALID, "%s needs at least %u argument(s)", fn->name, fn->n_required);
+            return sn_jfail(r, SENNIT_INVALID, "%s needs at least %u argument(s)", fn->name,
+                            fn->n_required);
     return fn->fn(r, c, out);
 }
 
-bool sn_jcall_value(struct sn_jrun *r, struct sn_jval f, const struct sn_jcall *c, struct sn_jval *out)
+bool sn_jcall_value(struct sn_jrun *r, struct sn_jval f, const struct sn_jcall *c,
+                    struct sn_jval *out)
 {
     struct sn_jcall call = *c;
     switch (f.type) {
@@ -126,8 +138,8 @@ bool sn_jcall_value(struct sn_jrun *r, struct sn_jval f, const struct sn_jcall *
 }
 
 /* Appends *star to the positional and **dstar to the keyword arguments. */
-static bool eval_stars(struct sn_jrun *r, const struct sn_jargnodes *a, struct sn_jval star, struct sn_jval dstar,
-                       struct sn_jcall *c)
+static bool eval_stars(struct sn_jrun *r, const struct sn_jargnodes *a, struct sn_jval star,
+                       struct sn_jval dstar, struct sn_jcall *c)
 {
     struct sn_jval *items = NULL;
     size_t n = 0, n_dict = 0;
@@ -215,7 +227,9 @@ static bool eval_filter(struct sn_jrun *r, const struct sn_jnode *n, struct sn_j
     return sn_jbuiltin_call(r, n->fn, &c, out);
 }
 
-/* ---- names --------------------------------------------------------------------------------------------------- */
+/* ---- names
+ * ---------------------------------------------------------------------------------------------------
+ */
 
 static bool eval_name(struct sn_jrun *r, const struct sn_jnode *n, struct sn_jval *out)
 {
@@ -233,7 +247,8 @@ static bool eval_name(struct sn_jrun *r, const struct sn_jnode *n, struct sn_jva
     return true;
 }
 
-/* ---- the other kinds ------------------------------------------------------------------------------------------- */
+/* ---- the other kinds
+ * ------------------------------------------------------------------------------------------- */
 
 static bool eval_seq(struct sn_jrun *r, const struct sn_jnode *n, struct sn_jval *out)
 {
@@ -388,27 +403,44 @@ static bool eval_not(struct sn_jrun *r, const struct sn_jnode *n, struct sn_jval
 static bool eval_kind(struct sn_jrun *r, const struct sn_jnode *n, struct sn_jval *out)
 {
     switch (n->kind) {
-    case SN_N_CONST: *out = n->value; return true;
-    case SN_N_NAME: return eval_name(r, n, out);
+    case SN_N_CONST:
+        *out = n->value;
+        return true;
+    case SN_N_NAME:
+        return eval_name(r, n, out);
     case SN_N_LIST:
-    case SN_N_TUPLE: return eval_seq(r, n, out);
-    case SN_N_DICT: return eval_dict(r, n, out);
+    case SN_N_TUPLE:
+        return eval_seq(r, n, out);
+    case SN_N_DICT:
+        return eval_dict(r, n, out);
     case SN_N_ATTR:
-    case SN_N_ITEM: return eval_access(r, n, out);
-    case SN_N_SLICE: return eval_slice(r, n, out);
-    case SN_N_CALL: return eval_call(r, n, out);
+    case SN_N_ITEM:
+        return eval_access(r, n, out);
+    case SN_N_SLICE:
+        return eval_slice(r, n, out);
+    case SN_N_CALL:
+        return eval_call(r, n, out);
     case SN_N_FILTER:
-    case SN_N_TEST: return eval_filter(r, n, out);
-    case SN_N_COND: return eval_cond(r, n, out);
+    case SN_N_TEST:
+        return eval_filter(r, n, out);
+    case SN_N_COND:
+        return eval_cond(r, n, out);
     case SN_N_AND:
-    case SN_N_OR: return eval_logic(r, n, out);
-    case SN_N_NOT: return eval_not(r, n, out);
+    case SN_N_OR:
+        return eval_logic(r, n, out);
+    case SN_N_NOT:
+        return eval_not(r, n, out);
     case SN_N_NEG:
-    case SN_N_POS: return eval_sign(r, n, out);
-    case SN_N_BINARY: return eval_binary(r, n, out);
-    case SN_N_CONCAT: return eval_concat(r, n, out);
-    case SN_N_COMPARE: return eval_compare(r, n, out);
-    default: return sn_jfail(r, SENNIT_INTERNAL, "a statement where an expression belongs");
+    case SN_N_POS:
+        return eval_sign(r, n, out);
+    case SN_N_BINARY:
+        return eval_binary(r, n, out);
+    case SN_N_CONCAT:
+        return eval_concat(r, n, out);
+    case SN_N_COMPARE:
+        return eval_compare(r, n, out);
+    default:
+        return sn_jfail(r, SENNIT_INTERNAL, "a statement where an expression belongs");
     }
 }
 

@@ -1,7 +1,9 @@
 /* Statements, scopes, macros, and where output goes. */
 #include "text/jinja_run.h"
 
-/* ---- output -------------------------------------------------------------------------------------------------- */
+/* ---- output
+ * --------------------------------------------------------------------------------------------------
+ */
 
 static bool add_span(struct sn_jrun *r, size_t start, size_t end, bool trusted)
 {
@@ -12,7 +14,8 @@ static bool add_span(struct sn_jrun *r, size_t start, size_t end, bool trusted)
     }
     if (l->n == l->cap) {
         size_t cap = l->cap ? l->cap * 2 : 16;
-        struct sn_span *items = sn_realloc(l->heap, SN_USE_TEXT, l->items, l->cap * sizeof *items, cap * sizeof *items);
+        struct sn_span *items =
+            sn_realloc(l->heap, SN_USE_TEXT, l->items, l->cap * sizeof *items, cap * sizeof *items);
         if (!items)
             return sn_jnomem(r);
         l->items = items;
@@ -44,10 +47,12 @@ bool sn_jemit(struct sn_jrun *r, const struct sn_jstr *s)
     }
     size_t base = r->out->len - r->out_start;
     if (s->len > r->max_output - base)
-        return sn_jfail(r, SENNIT_TOO_BIG, "the rendered text is longer than the allowed %zu bytes", r->max_output);
+        return sn_jfail(r, SENNIT_TOO_BIG, "the rendered text is longer than the allowed %zu bytes",
+                        r->max_output);
     sennit_status status = sn_buf_append(r->out, s->data, s->len);
     if (status == SENNIT_TOO_BIG)
-        return sn_jfail(r, status, "the rendered text is longer than the allowed %zu bytes", r->out->max);
+        return sn_jfail(r, status, "the rendered text is longer than the allowed %zu bytes",
+                        r->out->max);
     if (status != SENNIT_OK) {
         r->arena.over = false;
         return sn_jnomem(r);
@@ -55,10 +60,14 @@ bool sn_jemit(struct sn_jrun *r, const struct sn_jstr *s)
     return !r->spans || add_spans(r, s, base);
 }
 
-static enum sn_jflow flow_of(bool ok) { return ok ? SN_FLOW_NEXT : SN_FLOW_FAIL; }
+static enum sn_jflow flow_of(bool ok)
+{
+    return ok ? SN_FLOW_NEXT : SN_FLOW_FAIL;
+}
 
 /* Runs a body in a scope of its own, collecting its output in *text. */
-static enum sn_jflow capture(struct sn_jrun *r, const struct sn_jblock *body, struct sn_jscope *scope, struct sn_jval *text)
+static enum sn_jflow capture(struct sn_jrun *r, const struct sn_jblock *body,
+                             struct sn_jscope *scope, struct sn_jval *text)
 {
     struct sn_jsb sb, *outer_sink = r->sink;
     struct sn_jscope *outer = r->scope;
@@ -73,7 +82,9 @@ static enum sn_jflow capture(struct sn_jrun *r, const struct sn_jblock *body, st
     return flow;
 }
 
-/* ---- scopes -------------------------------------------------------------------------------------------------- */
+/* ---- scopes
+ * --------------------------------------------------------------------------------------------------
+ */
 
 static bool bind_in(struct sn_jrun *r, struct sn_jscope *s, uint32_t id, struct sn_jval v)
 {
@@ -114,15 +125,22 @@ static struct sn_jscope *new_scope(struct sn_jrun *r, struct sn_jscope *parent)
 
 static bool assign_ns(struct sn_jrun *r, const struct sn_jnode *target, struct sn_jval v)
 {
-    struct sn_jnode name = {.kind = SN_N_NAME, .id = target->id, .name = r->names->v[target->id], .line = target->line, .col = target->col};
+    struct sn_jnode name = {.kind = SN_N_NAME,
+                            .id = target->id,
+                            .name = r->names->v[target->id],
+                            .line = target->line,
+                            .col = target->col};
     struct sn_jval ns;
     if (!sn_jeval(r, &name, &ns))
         return false;
     r->at = target;
     if (ns.type != SN_J_NS)
-        return sn_jfail(r, SENNIT_INVALID, "attributes can be set on a namespace() only, not on a %s", sn_jtype_name(ns));
+        return sn_jfail(r, SENNIT_INVALID,
+                        "attributes can be set on a namespace() only, not on a %s",
+                        sn_jtype_name(ns));
     if (target->name->len > 0 && target->name->data[0] == '_')
-        return sn_jfail(r, SENNIT_INVALID, "a namespace attribute may not begin with an underscore");
+        return sn_jfail(r, SENNIT_INVALID,
+                        "a namespace attribute may not begin with an underscore");
     return sn_jdict_set(r, ns.u.dict, sn_jstrv(target->name), v);
 }
 
@@ -140,17 +158,20 @@ static bool assign(struct sn_jrun *r, const struct sn_jnode *target, struct sn_j
     if (!sn_jiter(r, v, &items, &n))
         return false;
     if (n != target->items.n)
-        return sn_jfail(r, SENNIT_INVALID, "%zu values cannot be unpacked into %u names", n, target->items.n);
+        return sn_jfail(r, SENNIT_INVALID, "%zu values cannot be unpacked into %u names", n,
+                        target->items.n);
     for (size_t i = 0; i < n; i++)
         if (!assign(r, target->items.v[i], items[i]))
             return false;
     return true;
 }
 
-/* ---- macros -------------------------------------------------------------------------------------------------- */
+/* ---- macros
+ * --------------------------------------------------------------------------------------------------
+ */
 
-static bool take_kwargs(struct sn_jrun *r, const struct sn_jmacrodef *m, const struct sn_jcall *c, struct sn_jval *args,
-                        struct sn_jdict *rest, struct sn_jval *caller)
+static bool take_kwargs(struct sn_jrun *r, const struct sn_jmacrodef *m, const struct sn_jcall *c,
+                        struct sn_jval *args, struct sn_jdict *rest, struct sn_jval *caller)
 {
     for (size_t i = 0; i < c->n_kw; i++) {
         const struct sn_jstr *name = c->kw[i].name;
@@ -158,15 +179,17 @@ static bool take_kwargs(struct sn_jrun *r, const struct sn_jmacrodef *m, const s
         while (k < m->n_params && !sn_jstr_same(m->param_names[k], name))
             k++;
         if (k < m->n_params && args[k].type != SN_J_ABSENT)
-            return sn_jfail(r, SENNIT_INVALID, "macro '%.*s' got the argument '%.*s' twice", (int)sn_min_size(m->name->len, 100),
-                            m->name->data, (int)sn_min_size(name->len, 100), name->data);
+            return sn_jfail(r, SENNIT_INVALID, "macro '%.*s' got the argument '%.*s' twice",
+                            (int)sn_min_size(m->name->len, 100), m->name->data,
+                            (int)sn_min_size(name->len, 100), name->data);
         if (k < m->n_params)
             args[k] = c->kw[i].v;
         else if (m->uses_caller && sn_jstr_eq(name, "caller"))
             *caller = c->kw[i].v;
         else if (!m->uses_kwargs)
-            return sn_jfail(r, SENNIT_INVALID, "macro '%.*s' takes no argument named '%.*s'", (int)sn_min_size(m->name->len, 100),
-                            m->name->data, (int)sn_min_size(name->len, 100), name->data);
+            return sn_jfail(r, SENNIT_INVALID, "macro '%.*s' takes no argument named '%.*s'",
+                            (int)sn_min_size(m->name->len, 100), m->name->data,
+                            (int)sn_min_size(name->len, 100), name->data);
         else if (!sn_jdict_set(r, rest, sn_jstrv(name), c->kw[i].v))
             return false;
     }
@@ -174,7 +197,8 @@ static bool take_kwargs(struct sn_jrun *r, const struct sn_jmacrodef *m, const s
 }
 
 /* Binds arguments in the order of the parameters, so that a default may use the ones before it. */
-static bool bind_params(struct sn_jrun *r, const struct sn_jmacrodef *m, struct sn_jval *args, struct sn_jscope *scope)
+static bool bind_params(struct sn_jrun *r, const struct sn_jmacrodef *m, struct sn_jval *args,
+                        struct sn_jscope *scope)
 {
     for (uint32_t i = 0; i < m->n_params; i++) {
         if (args[i].type == SN_J_ABSENT) {
@@ -194,7 +218,8 @@ static bool bind_params(struct sn_jrun *r, const struct sn_jmacrodef *m, struct 
     return true;
 }
 
-bool sn_jmacro_call(struct sn_jrun *r, const struct sn_jmacro *macro, const struct sn_jcall *c, struct sn_jval *out)
+bool sn_jmacro_call(struct sn_jrun *r, const struct sn_jmacro *macro, const struct sn_jcall *c,
+                    struct sn_jval *out)
 {
     const struct sn_jmacrodef *m = macro->def;
     const struct sn_jnode *at = r->at;
@@ -214,7 +239,8 @@ bool sn_jmacro_call(struct sn_jrun *r, const struct sn_jmacro *macro, const stru
         else if (!sn_jseq_push(r, more, c->pos[i]))
             return false;
     }
-    if (!take_kwargs(r, m, c, args, rest, &caller) || (m->uses_caller && !bind_in(r, scope, SN_ID_CALLER, caller)) ||
+    if (!take_kwargs(r, m, c, args, rest, &caller) ||
+        (m->uses_caller && !bind_in(r, scope, SN_ID_CALLER, caller)) ||
         (m->uses_kwargs && !bind_in(r, scope, SN_ID_KWARGS, sn_jdictv(rest))) ||
         (m->uses_varargs && !bind_in(r, scope, SN_ID_VARARGS, sn_jseqv(SN_J_TUPLE, more))) ||
         !bind_params(r, m, args, scope) || !sn_jenter(r))
@@ -243,7 +269,8 @@ static bool exec_callblock(struct sn_jrun *r, const struct sn_jnode *n)
     if (!make_macro(r, n->macro, &caller))
         return false;
     /* The call with one more argument, caller=..., which is a constant by now. */
-    struct sn_jnode constant = {.kind = SN_N_CONST, .line = n->line, .col = n->col, .value = caller};
+    struct sn_jnode constant = {
+        .kind = SN_N_CONST, .line = n->line, .col = n->col, .value = caller};
     struct sn_jnode call = *n->a;
     struct sn_jkwnode *kw = sn_jnew(r, call.args.n_kw + 1, sizeof *kw);
     const struct sn_jstr *s;
@@ -258,10 +285,13 @@ static bool exec_callblock(struct sn_jrun *r, const struct sn_jnode *n)
     return ok;
 }
 
-/* ---- loops --------------------------------------------------------------------------------------------------- */
+/* ---- loops
+ * ---------------------------------------------------------------------------------------------------
+ */
 
 /* The items that pass the loop's filter; the filter sees the target but not `loop`. */
-static bool filter_items(struct sn_jrun *r, const struct sn_jnode *n, struct sn_jval **items, size_t *count)
+static bool filter_items(struct sn_jrun *r, const struct sn_jnode *n, struct sn_jval **items,
+                         size_t *count)
 {
     if (!n->c)
         return true;
@@ -285,7 +315,8 @@ static bool filter_items(struct sn_jrun *r, const struct sn_jnode *n, struct sn_
 }
 
 /* One round in a fresh scope: what is set in a round is gone in the next. */
-static enum sn_jflow run_round(struct sn_jrun *r, const struct sn_jnode *n, struct sn_jloop *loop, struct sn_jscope **scope)
+static enum sn_jflow run_round(struct sn_jrun *r, const struct sn_jnode *n, struct sn_jloop *loop,
+                               struct sn_jscope **scope)
 {
     if (!*scope || (*scope)->captured)
         *scope = new_scope(r, loop->outer);
@@ -299,7 +330,8 @@ static enum sn_jflow run_round(struct sn_jrun *r, const struct sn_jnode *n, stru
     return sn_jexec(r, &n->body);
 }
 
-static enum sn_jflow run_loop(struct sn_jrun *r, const struct sn_jnode *n, struct sn_jscope *outer, struct sn_jval over, uint32_t level0)
+static enum sn_jflow run_loop(struct sn_jrun *r, const struct sn_jnode *n, struct sn_jscope *outer,
+                              struct sn_jval over, uint32_t level0)
 {
     struct sn_jval *items;
     size_t count;
@@ -310,8 +342,10 @@ static enum sn_jflow run_loop(struct sn_jrun *r, const struct sn_jnode *n, struc
     struct sn_jloop *loop = ok ? sn_jnew(r, 1, sizeof *loop) : NULL;
     enum sn_jflow flow = flow_of(loop != NULL);
     if (loop)
-        *loop = (struct sn_jloop){.node = n, .outer = outer, .items = items, .n = count, .level0 = level0};
-    bool finished = false; /* a round came to its end: neither break nor continue; the reference's rule for else */
+        *loop = (struct sn_jloop){
+            .node = n, .outer = outer, .items = items, .n = count, .level0 = level0};
+    bool finished = false; /* a round came to its end: neither break nor continue; the reference's
+                              rule for else */
     for (size_t i = 0; flow != SN_FLOW_FAIL && flow != SN_FLOW_BREAK && i < count; i++) {
         loop->index0 = i;
         flow = run_round(r, n, loop, &scope);
@@ -327,7 +361,8 @@ static enum sn_jflow run_loop(struct sn_jrun *r, const struct sn_jnode *n, struc
     return flow;
 }
 
-bool sn_jloop_recurse(struct sn_jrun *r, const struct sn_jloop *loop, struct sn_jval items, struct sn_jval *out)
+bool sn_jloop_recurse(struct sn_jrun *r, const struct sn_jloop *loop, struct sn_jval items,
+                      struct sn_jval *out)
 {
     struct sn_jsb sb, *outer = r->sink;
     const struct sn_jnode *at = r->at;
@@ -352,7 +387,8 @@ static enum sn_jflow exec_for(struct sn_jrun *r, const struct sn_jnode *n)
     return run_loop(r, n, r->scope, over, 0);
 }
 
-/* ---- the other statements ------------------------------------------------------------------------------------ */
+/* ---- the other statements
+ * ------------------------------------------------------------------------------------ */
 
 static enum sn_jflow exec_if(struct sn_jrun *r, const struct sn_jnode *n)
 {
@@ -383,7 +419,8 @@ static bool exec_set(struct sn_jrun *r, const struct sn_jnode *n)
     return sn_jeval(r, n->b, &v) && assign(r, n->a, v);
 }
 
-/* Applies a chain of filters to v: a copy of the chain whose innermost filter takes v as a constant. */
+/* Applies a chain of filters to v: a copy of the chain whose innermost filter takes v as a
+ * constant. */
 static bool apply_chain(struct sn_jrun *r, const struct sn_jnode *chain, struct sn_jval *v)
 {
     size_t n = 0;
@@ -452,20 +489,32 @@ static enum sn_jflow exec_one(struct sn_jrun *r, const struct sn_jnode *n)
     if (!sn_jsteps(r, 1))
         return SN_FLOW_FAIL;
     switch (n->kind) {
-    case SN_N_DATA: return flow_of(sn_jemit(r, n->value.u.s));
-    case SN_N_OUTPUT: return flow_of(exec_output(r, n));
-    case SN_N_IF: return exec_if(r, n);
-    case SN_N_FOR: return exec_for(r, n);
-    case SN_N_SET: return flow_of(exec_set(r, n));
+    case SN_N_DATA:
+        return flow_of(sn_jemit(r, n->value.u.s));
+    case SN_N_OUTPUT:
+        return flow_of(exec_output(r, n));
+    case SN_N_IF:
+        return exec_if(r, n);
+    case SN_N_FOR:
+        return exec_for(r, n);
+    case SN_N_SET:
+        return flow_of(exec_set(r, n));
     case SN_N_SETBLOCK:
-    case SN_N_FILTERBLOCK: return exec_captured(r, n);
-    case SN_N_MACRO: return flow_of(exec_macro(r, n));
-    case SN_N_CALLBLOCK: return flow_of(exec_callblock(r, n));
+    case SN_N_FILTERBLOCK:
+        return exec_captured(r, n);
+    case SN_N_MACRO:
+        return flow_of(exec_macro(r, n));
+    case SN_N_CALLBLOCK:
+        return flow_of(exec_callblock(r, n));
     case SN_N_WITH:
-    case SN_N_GENERATION: return exec_scoped(r, n);
-    case SN_N_BREAK: return SN_FLOW_BREAK;
-    case SN_N_CONTINUE: return SN_FLOW_CONTINUE;
-    default: return flow_of(sn_jfail(r, SENNIT_INTERNAL, "an expression where a statement belongs"));
+    case SN_N_GENERATION:
+        return exec_scoped(r, n);
+    case SN_N_BREAK:
+        return SN_FLOW_BREAK;
+    case SN_N_CONTINUE:
+        return SN_FLOW_CONTINUE;
+    default:
+        return flow_of(sn_jfail(r, SENNIT_INTERNAL, "an expression where a statement belongs"));
     }
 }
 

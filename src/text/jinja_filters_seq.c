@@ -1,4 +1,5 @@
-/* Filters over sequences. What gives a generator in Python gives an ITER here: it can be walked once. */
+/* Filters over sequences. What gives a generator in Python gives an ITER here: it can be walked
+ * once. */
 #include "text/jinja_run.h"
 
 #define ABSENT(v) ((v).type == SN_J_ABSENT)
@@ -9,9 +10,11 @@ static bool flag(struct sn_jrun *r, struct sn_jval v, bool *out)
     return ABSENT(v) || sn_jtruth(r, v, out);
 }
 
-/* ---- attributes named by text: "a", "a.b", "0", 0 ------------------------------------------------------------- */
+/* ---- attributes named by text: "a", "a.b", "0", 0
+ * ------------------------------------------------------------- */
 
-static bool attr_part(struct sn_jrun *r, struct sn_jval item, const struct sn_jstr *path, size_t from, size_t to, struct sn_jval *out)
+static bool attr_part(struct sn_jrun *r, struct sn_jval item, const struct sn_jstr *path,
+                      size_t from, size_t to, struct sn_jval *out)
 {
     struct sn_jval key;
     int64_t i = 0;
@@ -25,13 +28,15 @@ static bool attr_part(struct sn_jrun *r, struct sn_jval item, const struct sn_js
     return sn_jitem(r, item, key, out);
 }
 
-static bool get_attr(struct sn_jrun *r, struct sn_jval item, struct sn_jval path, struct sn_jval otherwise, struct sn_jval *out)
+static bool get_attr(struct sn_jrun *r, struct sn_jval item, struct sn_jval path,
+                     struct sn_jval otherwise, struct sn_jval *out)
 {
     *out = item;
     if (ABSENT(path) || path.type == SN_J_NONE)
         return true;
     if (path.type != SN_J_STR)
-        return sn_jitem(r, item, path, out) && (out->type != SN_J_UNDEF || ABSENT(otherwise) || (*out = otherwise, true));
+        return sn_jitem(r, item, path, out) &&
+               (out->type != SN_J_UNDEF || ABSENT(otherwise) || (*out = otherwise, true));
     const struct sn_jstr *s = path.u.s;
     for (size_t from = 0; from <= s->len;) {
         const char *dot = memchr(s->data + from, '.', s->len - from);
@@ -47,15 +52,18 @@ static bool get_attr(struct sn_jrun *r, struct sn_jval item, struct sn_jval path
 
 static bool fold_case(struct sn_jrun *r, bool case_sensitive, struct sn_jval *v)
 {
-    return case_sensitive || v->type != SN_J_STR || sn_jcase(r, v->u.s, SN_LOWER, SN_LOWER, false, v);
+    return case_sensitive || v->type != SN_J_STR ||
+           sn_jcase(r, v->u.s, SN_LOWER, SN_LOWER, false, v);
 }
 
-static bool sort_key(struct sn_jrun *r, struct sn_jval item, struct sn_jval attr, bool case_sensitive, struct sn_jval *out)
+static bool sort_key(struct sn_jrun *r, struct sn_jval item, struct sn_jval attr,
+                     bool case_sensitive, struct sn_jval *out)
 {
     return get_attr(r, item, attr, (struct sn_jval){0}, out) && fold_case(r, case_sensitive, out);
 }
 
-/* ---- sorting: a stable merge sort over keys ------------------------------------------------------------------- */
+/* ---- sorting: a stable merge sort over keys
+ * ------------------------------------------------------------------- */
 
 struct pair {
     struct sn_jval key, item;
@@ -70,7 +78,8 @@ static bool merge(struct sn_jrun *r, struct pair *a, struct pair *tmp, size_t n,
         return false;
     while (i < half && k < n) {
         bool right;
-        if (!sn_jcompare(r, reverse ? a[i].key : a[k].key, reverse ? a[k].key : a[i].key, SN_OP_LT, &right))
+        if (!sn_jcompare(r, reverse ? a[i].key : a[k].key, reverse ? a[k].key : a[i].key, SN_OP_LT,
+                         &right))
             return false;
         tmp[m++] = right ? a[k++] : a[i++];
     }
@@ -80,7 +89,8 @@ static bool merge(struct sn_jrun *r, struct pair *a, struct pair *tmp, size_t n,
     return true;
 }
 
-static bool sort_pairs(struct sn_jrun *r, struct pair *a, size_t n, bool reverse, struct sn_jval *out)
+static bool sort_pairs(struct sn_jrun *r, struct pair *a, size_t n, bool reverse,
+                       struct sn_jval *out)
 {
     struct pair *tmp = sn_jnew(r, n + 1, sizeof *tmp);
     struct sn_jseq *s = tmp ? sn_jseq_new(r, n) : NULL;
@@ -93,7 +103,8 @@ static bool sort_pairs(struct sn_jrun *r, struct pair *a, size_t n, bool reverse
 }
 
 /* Several attributes, "a,b", give a tuple of keys. */
-static bool multi_key(struct sn_jrun *r, struct sn_jval item, struct sn_jval attr, bool case_sensitive, struct sn_jval *out)
+static bool multi_key(struct sn_jrun *r, struct sn_jval item, struct sn_jval attr,
+                      bool case_sensitive, struct sn_jval *out)
 {
     if (attr.type != SN_J_STR || !memchr(attr.u.s->data, ',', attr.u.s->len))
         return sort_key(r, item, attr, case_sensitive, out);
@@ -104,8 +115,8 @@ static bool multi_key(struct sn_jrun *r, struct sn_jval item, struct sn_jval att
         const char *comma = memchr(attr.u.s->data + from, ',', attr.u.s->len - from);
         size_t to = comma ? (size_t)(comma - attr.u.s->data) : attr.u.s->len;
         struct sn_jval part, key;
-        if (!sn_jslice_bytes(r, attr.u.s, from, to, &part) || !sort_key(r, item, part, case_sensitive, &key) ||
-            !sn_jseq_push(r, keys, key))
+        if (!sn_jslice_bytes(r, attr.u.s, from, to, &part) ||
+            !sort_key(r, item, part, case_sensitive, &key) || !sn_jseq_push(r, keys, key))
             return false;
         from = to + 1;
     }
@@ -119,7 +130,8 @@ static bool f_sort(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *
     bool reverse, sensitive;
     struct sn_jval *items;
     size_t n;
-    if (!flag(r, c->a[0], &reverse) || !flag(r, c->a[1], &sensitive) || !sn_jiter(r, c->self, &items, &n))
+    if (!flag(r, c->a[0], &reverse) || !flag(r, c->a[1], &sensitive) ||
+        !sn_jiter(r, c->self, &items, &n))
         return false;
     struct pair *a = sn_jnew(r, n + 1, sizeof *a);
     if (!a)
@@ -158,21 +170,24 @@ static bool f_dictsort(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jv
     if (c->self.type == SN_J_UNDEF)
         return sn_jundef_error(r, c->self);
     if (c->self.type != SN_J_DICT)
-        return sn_jfail(r, SENNIT_INVALID, "dictsort: a dictionary is needed, not a %s", sn_jtype_name(c->self));
+        return sn_jfail(r, SENNIT_INVALID, "dictsort: a dictionary is needed, not a %s",
+                        sn_jtype_name(c->self));
     const struct sn_jdict *d = c->self.u.dict;
     struct pair *a = sn_jnew(r, d->n + 1, sizeof *a);
     if (!a)
         return false;
     for (size_t i = 0; i < d->n; i++) {
         a[i].key = by_value ? d->vals[i] : d->keys[i];
-        if (!fold_case(r, sensitive, &a[i].key) || !make_pair(r, d->keys[i], d->vals[i], &a[i].item))
+        if (!fold_case(r, sensitive, &a[i].key) ||
+            !make_pair(r, d->keys[i], d->vals[i], &a[i].item))
             return false;
     }
     return sort_pairs(r, a, d->n, reverse, out);
 }
 
 /* min and max(case_sensitive=False, attribute=None) */
-static bool extreme(struct sn_jrun *r, const struct sn_jcall *c, enum sn_jop op, struct sn_jval *out)
+static bool extreme(struct sn_jrun *r, const struct sn_jcall *c, enum sn_jop op,
+                    struct sn_jval *out)
 {
     bool sensitive;
     struct sn_jval *items, best, key;
@@ -182,7 +197,8 @@ static bool extreme(struct sn_jrun *r, const struct sn_jcall *c, enum sn_jop op,
     *out = sn_jundef(SN_JU_EMPTY, NULL);
     for (size_t i = 0; i < n; i++) {
         bool better = i == 0;
-        if (!sort_key(r, items[i], c->a[1], sensitive, &key) || (i && !sn_jcompare(r, key, best, op, &better)))
+        if (!sort_key(r, items[i], c->a[1], sensitive, &key) ||
+            (i && !sn_jcompare(r, key, best, op, &better)))
             return false;
         if (better) {
             best = key;
@@ -192,10 +208,17 @@ static bool extreme(struct sn_jrun *r, const struct sn_jcall *c, enum sn_jop op,
     return true;
 }
 
-static bool f_min(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out) { return extreme(r, c, SN_OP_LT, out); }
-static bool f_max(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out) { return extreme(r, c, SN_OP_GT, out); }
+static bool f_min(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out)
+{
+    return extreme(r, c, SN_OP_LT, out);
+}
+static bool f_max(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out)
+{
+    return extreme(r, c, SN_OP_GT, out);
+}
 
-/* ---- taking apart and together -------------------------------------------------------------------------------- */
+/* ---- taking apart and together
+ * -------------------------------------------------------------------------------- */
 
 static bool f_first(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out)
 {
@@ -218,7 +241,8 @@ static bool f_last(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *
     struct sn_jval *items;
     size_t n;
     if (c->self.type == SN_J_ITER)
-        return sn_jfail(r, SENNIT_INVALID, "last: a generator has no end to look at; use |list first");
+        return sn_jfail(r, SENNIT_INVALID,
+                        "last: a generator has no end to look at; use |list first");
     if (!sn_jiter(r, c->self, &items, &n))
         return false;
     *out = n ? items[n - 1] : sn_jundef(SN_JU_EMPTY, NULL);
@@ -237,7 +261,8 @@ static bool f_join(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *
     sn_jsb_init(&b, r);
     for (size_t i = 0; i < n; i++) {
         struct sn_jval v;
-        if (!get_attr(r, items[i], c->a[1], (struct sn_jval){0}, &v) || !sn_jstr_of(r, v, &s) || !sn_jsteps(r, 1))
+        if (!get_attr(r, items[i], c->a[1], (struct sn_jval){0}, &v) || !sn_jstr_of(r, v, &s) ||
+            !sn_jsteps(r, 1))
             return false;
         if (i && glue)
             sn_jsb_str(&b, glue);
@@ -246,7 +271,8 @@ static bool f_join(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *
     return sn_jsb_val(&b, out);
 }
 
-static bool copy_items(struct sn_jrun *r, struct sn_jval from, enum sn_jtype type, bool backwards, struct sn_jval *out)
+static bool copy_items(struct sn_jrun *r, struct sn_jval from, enum sn_jtype type, bool backwards,
+                       struct sn_jval *out)
 {
     struct sn_jval *items;
     size_t n;
@@ -273,10 +299,12 @@ static bool f_items(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval 
     if (!s)
         return false;
     if (c->self.type != SN_J_DICT && c->self.type != SN_J_UNDEF)
-        return sn_jfail(r, SENNIT_INVALID, "items: a dictionary is needed, not a %s", sn_jtype_name(c->self));
+        return sn_jfail(r, SENNIT_INVALID, "items: a dictionary is needed, not a %s",
+                        sn_jtype_name(c->self));
     for (size_t i = 0; c->self.type == SN_J_DICT && i < c->self.u.dict->n; i++) {
         struct sn_jval p;
-        if (!make_pair(r, c->self.u.dict->keys[i], c->self.u.dict->vals[i], &p) || !sn_jseq_push(r, s, p))
+        if (!make_pair(r, c->self.u.dict->keys[i], c->self.u.dict->vals[i], &p) ||
+            !sn_jseq_push(r, s, p))
             return false;
     }
     *out = sn_jseqv(SN_J_ITER, s);
@@ -328,7 +356,8 @@ static bool f_batch(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval 
     if (!all || !count_arg(r, "batch", c->a[0], &per) || !sn_jiter(r, c->self, &items, &n))
         return false;
     for (size_t i = 0; i < n; i++) {
-        if (i % (size_t)per == 0 && (!(line = sn_jseq_new(r, 0)) || !sn_jseq_push(r, all, sn_jseqv(SN_J_LIST, line))))
+        if (i % (size_t)per == 0 &&
+            (!(line = sn_jseq_new(r, 0)) || !sn_jseq_push(r, all, sn_jseqv(SN_J_LIST, line))))
             return false;
         if (!sn_jsteps(r, 1) || !sn_jseq_push(r, line, items[i]))
             return false;
@@ -350,7 +379,8 @@ static bool f_sum(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *o
     if (!sn_jiter(r, c->self, &items, &n))
         return false;
     for (size_t i = 0; i < n; i++)
-        if (!get_attr(r, items[i], c->a[0], (struct sn_jval){0}, &v) || !sn_jbinary(r, SN_OP_ADD, total, v, &total))
+        if (!get_attr(r, items[i], c->a[0], (struct sn_jval){0}, &v) ||
+            !sn_jbinary(r, SN_OP_ADD, total, v, &total))
             return false;
     *out = total;
     return true;
@@ -362,14 +392,16 @@ static bool f_attr(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *
         return sn_jfail(r, SENNIT_INVALID, "attr: a name is needed");
     if (c->self.type == SN_J_UNDEF)
         return sn_jundef_error(r, c->self);
-    if (c->self.type == SN_J_DICT && !sn_jtable_find(&sn_jmethods_dict, c->a[0].u.s)) { /* attributes only, no keys */
+    if (c->self.type == SN_J_DICT &&
+        !sn_jtable_find(&sn_jmethods_dict, c->a[0].u.s)) { /* attributes only, no keys */
         *out = sn_jundef(SN_JU_ATTR, c->a[0].u.s);
         return true;
     }
     return sn_jattr(r, c->self, c->a[0].u.s, out);
 }
 
-/* ---- map, select, reject ------------------------------------------------------------------------------------- */
+/* ---- map, select, reject
+ * ------------------------------------------------------------------------------------- */
 
 static const struct sn_jval *keyword(const struct sn_jcall *c, const char *name)
 {
@@ -380,17 +412,19 @@ static const struct sn_jval *keyword(const struct sn_jcall *c, const char *name)
 }
 
 /* The builtin named by argument number `at`, and the arguments behind it. */
-static bool named(struct sn_jrun *r, const struct sn_jcall *c, size_t at, bool filter, const struct sn_jbuiltin **fn,
-                  struct sn_jcall *rest)
+static bool named(struct sn_jrun *r, const struct sn_jcall *c, size_t at, bool filter,
+                  const struct sn_jbuiltin **fn, struct sn_jcall *rest)
 {
     const struct sn_jval name = c->pos[at];
     if (name.type != SN_J_STR)
-        return sn_jfail(r, SENNIT_INVALID, "the name of a %s is needed, not a %s", filter ? "filter" : "test", sn_jtype_name(name));
+        return sn_jfail(r, SENNIT_INVALID, "the name of a %s is needed, not a %s",
+                        filter ? "filter" : "test", sn_jtype_name(name));
     *fn = filter ? sn_jfilter_find(name.u.s) : sn_jtest_find(name.u.s);
     if (!*fn)
         return sn_jfail(r, SENNIT_UNSUPPORTED, "no %s named '%.*s'", filter ? "filter" : "test",
                         (int)sn_min_size(name.u.s->len, 100), name.u.s->data);
-    *rest = (struct sn_jcall){.pos = c->pos + at + 1, .n_pos = c->n_pos - at - 1, .kw = c->kw, .n_kw = c->n_kw};
+    *rest = (struct sn_jcall){
+        .pos = c->pos + at + 1, .n_pos = c->n_pos - at - 1, .kw = c->kw, .n_kw = c->n_kw};
     return true;
 }
 
@@ -426,8 +460,9 @@ static bool f_map(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *o
         one.self = items[i];
         if (!sn_jsteps(r, 1))
             return false;
-        if (!(by_attr ? get_attr(r, items[i], *attr, otherwise ? *otherwise : (struct sn_jval){0}, &v)
-                      : sn_jbuiltin_call(r, fn, &one, &v)))
+        if (!(by_attr
+                  ? get_attr(r, items[i], *attr, otherwise ? *otherwise : (struct sn_jval){0}, &v)
+                  : sn_jbuiltin_call(r, fn, &one, &v)))
             return false;
         if (!sn_jseq_push(r, s, v))
             return false;
@@ -437,7 +472,8 @@ static bool f_map(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *o
 }
 
 /* select(test, ...), or selectattr(attribute, test, ...); keep = the result that stays. */
-static bool choose(struct sn_jrun *r, const struct sn_jcall *c, bool by_attr, bool keep, struct sn_jval *out)
+static bool choose(struct sn_jrun *r, const struct sn_jcall *c, bool by_attr, bool keep,
+                   struct sn_jval *out)
 {
     struct sn_jval *items;
     size_t n, at = by_attr ? 1 : 0;
@@ -454,20 +490,34 @@ static bool choose(struct sn_jrun *r, const struct sn_jcall *c, bool by_attr, bo
         struct sn_jval v = items[i];
         struct sn_jcall one = call;
         bool yes;
-        if (!sn_jsteps(r, 1) || (by_attr && !get_attr(r, items[i], c->pos[0], (struct sn_jval){0}, &v)))
+        if (!sn_jsteps(r, 1) ||
+            (by_attr && !get_attr(r, items[i], c->pos[0], (struct sn_jval){0}, &v)))
             return false;
         one.self = v;
-        if ((fn && !sn_jbuiltin_call(r, fn, &one, &v)) || !sn_jtruth(r, v, &yes) || (yes == keep && !sn_jseq_push(r, s, items[i])))
+        if ((fn && !sn_jbuiltin_call(r, fn, &one, &v)) || !sn_jtruth(r, v, &yes) ||
+            (yes == keep && !sn_jseq_push(r, s, items[i])))
             return false;
     }
     *out = sn_jseqv(SN_J_ITER, s);
     return true;
 }
 
-static bool f_select(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out) { return choose(r, c, false, true, out); }
-static bool f_reject(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out) { return choose(r, c, false, false, out); }
-static bool f_selectattr(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out) { return choose(r, c, true, true, out); }
-static bool f_rejectattr(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out) { return choose(r, c, true, false, out); }
+static bool f_select(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out)
+{
+    return choose(r, c, false, true, out);
+}
+static bool f_reject(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out)
+{
+    return choose(r, c, false, false, out);
+}
+static bool f_selectattr(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out)
+{
+    return choose(r, c, true, true, out);
+}
+static bool f_rejectattr(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out)
+{
+    return choose(r, c, true, false, out);
+}
 
 static const struct sn_jbuiltin table[] = {
     {"attr", f_attr, "name", 1},

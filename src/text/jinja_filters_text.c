@@ -8,7 +8,10 @@
 
 #define ABSENT(v) ((v).type == SN_J_ABSENT)
 
-static bool self_text(struct sn_jrun *r, const struct sn_jcall *c, const struct sn_jstr **s) { return sn_jstr_of(r, c->self, s); }
+static bool self_text(struct sn_jrun *r, const struct sn_jcall *c, const struct sn_jstr **s)
+{
+    return sn_jstr_of(r, c->self, s);
+}
 
 static bool int_arg(struct sn_jrun *r, struct sn_jval v, int64_t otherwise, int64_t *out)
 {
@@ -18,28 +21,39 @@ static bool int_arg(struct sn_jrun *r, struct sn_jval v, int64_t otherwise, int6
     if (v.type == SN_J_UNDEF)
         return sn_jundef_error(r, v);
     if (!sn_jis_int(v))
-        return sn_jfail(r, SENNIT_INVALID, "an integer argument is needed, not a %s", sn_jtype_name(v));
+        return sn_jfail(r, SENNIT_INVALID, "an integer argument is needed, not a %s",
+                        sn_jtype_name(v));
     *out = sn_jint_of(v);
     return true;
 }
 
-static bool method(struct sn_jrun *r, const char *name, const struct sn_jstr *self, const struct sn_jval *args, size_t n,
-                   struct sn_jval *out)
+static bool method(struct sn_jrun *r, const char *name, const struct sn_jstr *self,
+                   const struct sn_jval *args, size_t n, struct sn_jval *out)
 {
     struct sn_jstr key = {.data = name, .len = strlen(name)};
     struct sn_jcall c = {.self = sn_jstrv(self), .pos = args, .n_pos = n};
     return sn_jbuiltin_call(r, sn_jtable_find(&sn_jmethods_str, &key), &c, out);
 }
 
-static bool f_case(struct sn_jrun *r, const struct sn_jcall *c, enum sn_case first, enum sn_case rest, struct sn_jval *out)
+static bool f_case(struct sn_jrun *r, const struct sn_jcall *c, enum sn_case first,
+                   enum sn_case rest, struct sn_jval *out)
 {
     const struct sn_jstr *s;
     return self_text(r, c, &s) && sn_jcase(r, s, first, rest, false, out);
 }
 
-static bool f_upper(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out) { return f_case(r, c, SN_UPPER, SN_UPPER, out); }
-static bool f_lower(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out) { return f_case(r, c, SN_LOWER, SN_LOWER, out); }
-static bool f_capitalize(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out) { return f_case(r, c, SN_TITLE, SN_LOWER, out); }
+static bool f_upper(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out)
+{
+    return f_case(r, c, SN_UPPER, SN_UPPER, out);
+}
+static bool f_lower(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out)
+{
+    return f_case(r, c, SN_LOWER, SN_LOWER, out);
+}
+static bool f_capitalize(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out)
+{
+    return f_case(r, c, SN_TITLE, SN_LOWER, out);
+}
 
 /* Words here are split at blanks and ([{< and -, unlike str.title's. */
 static bool f_title(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out)
@@ -62,8 +76,10 @@ static bool f_title(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval 
         if (i > from) {
             to = from;
             (void)sn_uni_next(s->data, s->len, &to);
-            if (!sn_jslice_bytes(r, s, from, to, &head) || !sn_jcase(r, head.u.s, SN_UPPER, SN_UPPER, false, &head) ||
-                !sn_jslice_bytes(r, s, to, i, &word) || !sn_jcase(r, word.u.s, SN_LOWER, SN_LOWER, false, &word))
+            if (!sn_jslice_bytes(r, s, from, to, &head) ||
+                !sn_jcase(r, head.u.s, SN_UPPER, SN_UPPER, false, &head) ||
+                !sn_jslice_bytes(r, s, to, i, &word) ||
+                !sn_jcase(r, word.u.s, SN_LOWER, SN_LOWER, false, &word))
                 return false;
             sn_jsb_str(&b, head.u.s);
             sn_jsb_str(&b, word.u.s);
@@ -119,7 +135,8 @@ static bool f_replace(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jva
 static bool f_default(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out)
 {
     bool truthy = true, boolean = false;
-    if ((!ABSENT(c->a[1]) && !sn_jtruth(r, c->a[1], &boolean)) || (boolean && !sn_jtruth(r, c->self, &truthy)))
+    if ((!ABSENT(c->a[1]) && !sn_jtruth(r, c->a[1], &boolean)) ||
+        (boolean && !sn_jtruth(r, c->self, &truthy)))
         return false;
     *out = c->self;
     if (c->self.type != SN_J_UNDEF && truthy)
@@ -153,9 +170,12 @@ static bool f_wordcount(struct sn_jrun *r, const struct sn_jcall *c, struct sn_j
     return true;
 }
 
-/* ---- numbers ------------------------------------------------------------------------------------------------- */
+/* ---- numbers
+ * -------------------------------------------------------------------------------------------------
+ */
 
-/* Text without surrounding blanks and without underscores between digits; false when it is no ASCII number. */
+/* Text without surrounding blanks and without underscores between digits; false when it is no ASCII
+ * number. */
 static bool number_text(const struct sn_jstr *s, char *buf, size_t size)
 {
     size_t from = 0, to = s->len, n = 0;
@@ -197,14 +217,16 @@ static enum parsed parse_int(const struct sn_jstr *s, int base, int64_t *out)
         p++;
     static const char letters[] = "bB\2oO\10xX\20";
     for (size_t k = 0; k < 9 && p[0] == '0'; k += 3)
-        if ((p[1] == letters[k] || p[1] == letters[k + 1]) && (base == letters[k + 2] || base == 0)) {
+        if ((p[1] == letters[k] || p[1] == letters[k + 1]) &&
+            (base == letters[k + 2] || base == 0)) {
             base = letters[k + 2];
             p += 2;
             break;
         }
     if (base == 0)
         base = 10;
-    if (!((*p >= '0' && *p <= '9') || ((*p | 0x20) >= 'a' && (*p | 0x20) <= 'z')) || (p[0] == '0' && (p[1] | 0x20) == 'x'))
+    if (!((*p >= '0' && *p <= '9') || ((*p | 0x20) >= 'a' && (*p | 0x20) <= 'z')) ||
+        (p[0] == '0' && (p[1] | 0x20) == 'x'))
         return NOT_A_NUMBER;
     if (minus)
         *--p = '-';
@@ -213,7 +235,10 @@ static enum parsed parse_int(const struct sn_jstr *s, int base, int64_t *out)
     return *end ? NOT_A_NUMBER : errno ? TOO_LARGE : PARSED;
 }
 
-static bool too_large(struct sn_jrun *r) { return sn_jfail(r, SENNIT_INVALID, "int: the number does not fit 64 bits"); }
+static bool too_large(struct sn_jrun *r)
+{
+    return sn_jfail(r, SENNIT_INVALID, "int: the number does not fit 64 bits");
+}
 
 static bool truncate(struct sn_jrun *r, double f, struct sn_jval otherwise, struct sn_jval *out)
 {
@@ -247,8 +272,11 @@ static bool f_int(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *o
         return truncate(r, c->self.u.f, otherwise, out);
     else if (c->self.type == SN_J_STR)
         switch (parse_int(c->self.u.s, (int)base, &i)) {
-        case PARSED: *out = sn_jint(i); break;
-        case TOO_LARGE: return too_large(r);
+        case PARSED:
+            *out = sn_jint(i);
+            break;
+        case TOO_LARGE:
+            return too_large(r);
         case NOT_A_NUMBER:
             if (parse_float(c->self.u.s, &f))
                 return truncate(r, f, otherwise, out);
@@ -275,7 +303,8 @@ static bool f_abs(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *o
     if (c->self.type == SN_J_UNDEF)
         return sn_jundef_error(r, c->self);
     if (!sn_jis_num(c->self))
-        return sn_jfail(r, SENNIT_INVALID, "abs: a number is needed, not a %s", sn_jtype_name(c->self));
+        return sn_jfail(r, SENNIT_INVALID, "abs: a number is needed, not a %s",
+                        sn_jtype_name(c->self));
     if (c->self.type == SN_J_FLOAT)
         *out = sn_jfloat(fabs(c->self.u.f));
     else if (sn_jint_of(c->self) < 0)
@@ -285,7 +314,8 @@ static bool f_abs(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *o
     return true;
 }
 
-/* round() of a float is correctly rounded from its exact decimal value, ties to even: what printf does. */
+/* round() of a float is correctly rounded from its exact decimal value, ties to even: what printf
+ * does. */
 static double round_to(double f, int64_t digits)
 {
     char text[400];
@@ -308,23 +338,29 @@ static bool f_round(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval 
     if (c->self.type == SN_J_UNDEF)
         return sn_jundef_error(r, c->self);
     bool common = ABSENT(how) || (how.type == SN_J_STR && sn_jstr_eq(how.u.s, "common"));
-    bool up = how.type == SN_J_STR && sn_jstr_eq(how.u.s, "ceil"), down = how.type == SN_J_STR && sn_jstr_eq(how.u.s, "floor");
+    bool up = how.type == SN_J_STR && sn_jstr_eq(how.u.s, "ceil"),
+         down = how.type == SN_J_STR && sn_jstr_eq(how.u.s, "floor");
     if (!common && !up && !down)
         return sn_jfail(r, SENNIT_INVALID, "round: the method must be common, ceil or floor");
     if (!sn_jis_num(c->self))
-        return sn_jfail(r, SENNIT_INVALID, "round: a number is needed, not a %s", sn_jtype_name(c->self));
+        return sn_jfail(r, SENNIT_INVALID, "round: a number is needed, not a %s",
+                        sn_jtype_name(c->self));
     if (common && sn_jis_int(c->self)) {
         if (digits < 0)
-            return sn_jfail(r, SENNIT_UNSUPPORTED, "round: a negative precision of an integer is not supported");
+            return sn_jfail(r, SENNIT_UNSUPPORTED,
+                            "round: a negative precision of an integer is not supported");
         *out = sn_jint(sn_jint_of(c->self));
         return true;
     }
     double f = sn_jfloat_of(c->self), scale = pow(10.0, (double)digits);
-    *out = sn_jfloat(common ? round_to(f, digits) : (up ? ceil(f * scale) : floor(f * scale)) / scale);
+    *out =
+        sn_jfloat(common ? round_to(f, digits) : (up ? ceil(f * scale) : floor(f * scale)) / scale);
     return true;
 }
 
-/* ---- layout -------------------------------------------------------------------------------------------------- */
+/* ---- layout
+ * --------------------------------------------------------------------------------------------------
+ */
 
 static bool f_indent(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out)
 {
@@ -336,7 +372,8 @@ static bool f_indent(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval
     if (c->self.type == SN_J_UNDEF)
         return sn_jundef_error(r, c->self);
     if (c->self.type != SN_J_STR)
-        return sn_jfail(r, SENNIT_INVALID, "indent: a str is needed, not a %s", sn_jtype_name(c->self));
+        return sn_jfail(r, SENNIT_INVALID, "indent: a str is needed, not a %s",
+                        sn_jtype_name(c->self));
     if (!self_text(r, c, &s) || (!ABSENT(c->a[1]) && !sn_jtruth(r, c->a[1], &first)) ||
         (!ABSENT(c->a[2]) && !sn_jtruth(r, c->a[2], &blank)))
         return false;
@@ -381,12 +418,14 @@ static bool f_truncate(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jv
     struct sn_jval dots;
     int64_t length = 0, leeway;
     bool kill = false;
-    if (!self_text(r, c, &s) || !int_arg(r, c->a[0], 255, &length) || !int_arg(r, c->a[3], 5, &leeway) ||
-        (!ABSENT(c->a[1]) && !sn_jtruth(r, c->a[1], &kill)) || !sn_jlit(r, "...", &dots) ||
-        !sn_jstr_of(r, ABSENT(c->a[2]) ? dots : c->a[2], &end))
+    if (!self_text(r, c, &s) || !int_arg(r, c->a[0], 255, &length) ||
+        !int_arg(r, c->a[3], 5, &leeway) || (!ABSENT(c->a[1]) && !sn_jtruth(r, c->a[1], &kill)) ||
+        !sn_jlit(r, "...", &dots) || !sn_jstr_of(r, ABSENT(c->a[2]) ? dots : c->a[2], &end))
         return false;
     if (length < (int64_t)end->n_chars || leeway < 0 || length > INT32_MAX || leeway > INT32_MAX)
-        return sn_jfail(r, SENNIT_INVALID, "truncate: the length must be at least that of the end, and leeway not negative");
+        return sn_jfail(
+            r, SENNIT_INVALID,
+            "truncate: the length must be at least that of the end, and leeway not negative");
     *out = sn_jstrv(s);
     if ((int64_t)s->n_chars <= length + leeway)
         return true;
@@ -409,7 +448,8 @@ static bool f_format(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval
     if (!self_text(r, c, &s))
         return false;
     if (c->n_kw && c->n_pos)
-        return sn_jfail(r, SENNIT_INVALID, "format: positional and keyword arguments cannot be mixed");
+        return sn_jfail(r, SENNIT_INVALID,
+                        "format: positional and keyword arguments cannot be mixed");
     if (c->n_kw) {
         struct sn_jdict *d = sn_jdict_new(r, c->n_kw);
         if (!d)
@@ -428,7 +468,9 @@ static bool f_format(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval
     return sn_jpercent(r, s, sn_jseqv(SN_J_TUPLE, args), out);
 }
 
-/* ---- JSON ---------------------------------------------------------------------------------------------------- */
+/* ---- JSON
+ * ----------------------------------------------------------------------------------------------------
+ */
 
 static bool separators(struct sn_jrun *r, struct sn_jval v, struct sn_jjson *o)
 {
@@ -451,12 +493,14 @@ static bool f_tojson(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval
     struct sn_jjson o = {0};
     struct sn_jval text, indent = c->a[1];
     struct sn_jsb b;
-    if ((!ABSENT(c->a[0]) && !sn_jtruth(r, c->a[0], &o.ascii)) || (!ABSENT(c->a[3]) && !sn_jtruth(r, c->a[3], &o.sort_keys)))
+    if ((!ABSENT(c->a[0]) && !sn_jtruth(r, c->a[0], &o.ascii)) ||
+        (!ABSENT(c->a[3]) && !sn_jtruth(r, c->a[3], &o.sort_keys)))
         return false;
     o.pretty = !ABSENT(indent) && indent.type != SN_J_NONE;
     if (o.pretty && indent.type != SN_J_STR) {
         int64_t width;
-        if (!int_arg(r, indent, 0, &width) || !sn_jlit(r, " ", &text) || !sn_jbinary(r, SN_OP_MUL, text, sn_jint(width), &indent))
+        if (!int_arg(r, indent, 0, &width) || !sn_jlit(r, " ", &text) ||
+            !sn_jbinary(r, SN_OP_MUL, text, sn_jint(width), &indent))
             return false;
     }
     o.indent = indent.type == SN_J_STR ? indent.u.s : NULL;

@@ -4,7 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* ---- printf-style -------------------------------------------------------------------------------------------- */
+/* ---- printf-style
+ * -------------------------------------------------------------------------------------------- */
 
 struct spec {
     bool left, plus, space, zero, alt, has_precision;
@@ -47,7 +48,11 @@ static void read_spec(struct percent *p, struct spec *s)
     const struct sn_jstr *f = p->fmt;
     for (; p->i < f->len && f->data[p->i] && strchr("-+ 0#", f->data[p->i]); p->i++) {
         char c = f->data[p->i];
-        *(c == '-' ? &s->left : c == '+' ? &s->plus : c == ' ' ? &s->space : c == '0' ? &s->zero : &s->alt) = true;
+        *(c == '-'   ? &s->left
+          : c == '+' ? &s->plus
+          : c == ' ' ? &s->space
+          : c == '0' ? &s->zero
+                     : &s->alt) = true;
     }
     s->width = read_number(f, &p->i);
     if (p->i < f->len && f->data[p->i] == '.') {
@@ -75,26 +80,32 @@ static bool put_number(struct percent *p, const struct spec *s, struct sn_jval v
 {
     char pattern[32], text[512];
     if (!sn_jis_num(v))
-        return sn_jfail(p->r, SENNIT_INVALID, "%%%c needs a number, not a %s", s->conv, sn_jtype_name(v));
+        return sn_jfail(p->r, SENNIT_INVALID, "%%%c needs a number, not a %s", s->conv,
+                        sn_jtype_name(v));
     if (s->width > 100 || s->precision > 100)
         return sn_jfail(p->r, SENNIT_UNSUPPORTED, "widths above 100 are not supported in formats");
     bool is_float = strchr("eEfFgG", s->conv) != NULL;
     double f = sn_jfloat_of(v);
-    if (!is_float && v.type == SN_J_FLOAT && (strchr("xXo", s->conv) || !(f > -0x1p63 && f < 0x1p63)))
+    if (!is_float && v.type == SN_J_FLOAT &&
+        (strchr("xXo", s->conv) || !(f > -0x1p63 && f < 0x1p63)))
         return sn_jfail(p->r, SENNIT_INVALID, "%%%c needs an integer", s->conv);
-    int n = snprintf(pattern, sizeof pattern, "%%%s%s%s%s%s*", s->left ? "-" : "", s->plus ? "+" : "", s->space ? " " : "",
-                     s->zero ? "0" : "", s->alt ? "#" : "");
-    snprintf(pattern + n, sizeof pattern - (size_t)n, "%s%s%c", s->has_precision ? ".*" : "", is_float ? "" : "ll",
-             s->conv == 'i' || s->conv == 'u' ? 'd' : s->conv);
+    int n =
+        snprintf(pattern, sizeof pattern, "%%%s%s%s%s%s*", s->left ? "-" : "", s->plus ? "+" : "",
+                 s->space ? " " : "", s->zero ? "0" : "", s->alt ? "#" : "");
+    snprintf(pattern + n, sizeof pattern - (size_t)n, "%s%s%c", s->has_precision ? ".*" : "",
+             is_float ? "" : "ll", s->conv == 'i' || s->conv == 'u' ? 'd' : s->conv);
     long long i = is_float ? 0 : v.type == SN_J_FLOAT ? (long long)f : (long long)sn_jint_of(v);
     if (!is_float && i < 0 && strchr("xXo", s->conv))
-        return sn_jfail(p->r, SENNIT_UNSUPPORTED, "%%%c of a negative number is not supported", s->conv);
+        return sn_jfail(p->r, SENNIT_UNSUPPORTED, "%%%c of a negative number is not supported",
+                        s->conv);
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
     if (is_float)
-        s->has_precision ? snprintf(text, sizeof text, pattern, s->width, s->precision, f) : snprintf(text, sizeof text, pattern, s->width, f);
+        s->has_precision ? snprintf(text, sizeof text, pattern, s->width, s->precision, f)
+                         : snprintf(text, sizeof text, pattern, s->width, f);
     else
-        s->has_precision ? snprintf(text, sizeof text, pattern, s->width, s->precision, i) : snprintf(text, sizeof text, pattern, s->width, i);
+        s->has_precision ? snprintf(text, sizeof text, pattern, s->width, s->precision, i)
+                         : snprintf(text, sizeof text, pattern, s->width, i);
 #pragma GCC diagnostic pop
     sn_jsb_text(&p->b, text);
     return true;
@@ -151,7 +162,8 @@ static bool one_percent(struct percent *p)
         return true;
     }
     if (s.conv == '\0' || !strchr("srdiuxXoeEfFgG", s.conv))
-        return sn_jfail(p->r, SENNIT_UNSUPPORTED, "this conversion in a format string is not supported");
+        return sn_jfail(p->r, SENNIT_UNSUPPORTED,
+                        "this conversion in a format string is not supported");
     if (v.type == SN_J_ABSENT && !next_arg(p, &v))
         return false;
     if (v.type == SN_J_UNDEF && s.conv != 's' && s.conv != 'r')
@@ -159,7 +171,8 @@ static bool one_percent(struct percent *p)
     return strchr("sr", s.conv) ? put_text(p, &s, v) : put_number(p, &s, v);
 }
 
-bool sn_jpercent(struct sn_jrun *r, const struct sn_jstr *fmt, struct sn_jval args, struct sn_jval *out)
+bool sn_jpercent(struct sn_jrun *r, const struct sn_jstr *fmt, struct sn_jval args,
+                 struct sn_jval *out)
 {
     struct percent p = {.r = r, .fmt = fmt, .args = args};
     sn_jsb_init(&p.b, r);
@@ -171,16 +184,19 @@ bool sn_jpercent(struct sn_jrun *r, const struct sn_jstr *fmt, struct sn_jval ar
         if (next && !one_percent(&p))
             return false;
     }
-    size_t n = args.type == SN_J_TUPLE ? args.u.seq->n : args.type == SN_J_DICT || args.type == SN_J_LIST ? 0 : 1;
+    size_t n = args.type == SN_J_TUPLE                            ? args.u.seq->n
+               : args.type == SN_J_DICT || args.type == SN_J_LIST ? 0
+                                                                  : 1;
     if (p.next < n)
         return sn_jfail(r, SENNIT_INVALID, "not all values were used by the format string");
     return sn_jsb_val(&p.b, out);
 }
 
-/* ---- str.format: {}, {0}, {name}, with !s and !r ------------------------------------------------------------- */
+/* ---- str.format: {}, {0}, {name}, with !s and !r
+ * ------------------------------------------------------------- */
 
-static bool format_field(struct sn_jrun *r, const struct sn_jcall *c, const char *name, size_t n, size_t *auto_index,
-                         struct sn_jval *out)
+static bool format_field(struct sn_jrun *r, const struct sn_jcall *c, const char *name, size_t n,
+                         size_t *auto_index, struct sn_jval *out)
 {
     size_t index = 0, digits = 0;
     for (; digits < n && name[digits] >= '0' && name[digits] <= '9' && digits < 6; digits++)
@@ -189,7 +205,8 @@ static bool format_field(struct sn_jrun *r, const struct sn_jcall *c, const char
         index = (*auto_index)++;
     if (digits == n) {
         if (index >= c->n_pos)
-            return sn_jfail(r, SENNIT_INVALID, "format: there is no positional argument %zu", index);
+            return sn_jfail(r, SENNIT_INVALID, "format: there is no positional argument %zu",
+                            index);
         *out = c->pos[index];
         return true;
     }
@@ -199,8 +216,10 @@ static bool format_field(struct sn_jrun *r, const struct sn_jcall *c, const char
             return true;
         }
     if (memchr(name, '.', n) || memchr(name, '[', n) || memchr(name, ':', n))
-        return sn_jfail(r, SENNIT_UNSUPPORTED, "format: only {}, {0}, {name}, !s and !r are supported");
-    return sn_jfail(r, SENNIT_INVALID, "format: there is no argument '%.*s'", (int)sn_min_size(n, 100), name);
+        return sn_jfail(r, SENNIT_UNSUPPORTED,
+                        "format: only {}, {0}, {name}, !s and !r are supported");
+    return sn_jfail(r, SENNIT_INVALID, "format: there is no argument '%.*s'",
+                    (int)sn_min_size(n, 100), name);
 }
 
 bool sn_jformat(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out)
@@ -242,12 +261,14 @@ bool sn_jformat(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out
     return sn_jsb_val(&b, out);
 }
 
-/* ---- strftime, C locale --------------------------------------------------------------------------------------- */
+/* ---- strftime, C locale
+ * --------------------------------------------------------------------------------------- */
 
 struct when {
     int64_t days; /* since 1970-01-01 */
     int64_t year;
-    int month, day, hour, minute, second, weekday, yearday; /* month 1-12, weekday 0 = Sunday, yearday 1-366 */
+    int month, day, hour, minute, second, weekday,
+        yearday; /* month 1-12, weekday 0 = Sunday, yearday 1-366 */
 };
 
 /* Howard Hinnant's civil_from_days. */
@@ -255,11 +276,16 @@ static struct when civil(int64_t t)
 {
     int64_t days = t / 86400 - (t % 86400 < 0), rest = t - days * 86400, z = days + 719468;
     int64_t era = (z >= 0 ? z : z - 146096) / 146097, doe = z - era * 146097;
-    int64_t yoe = (doe - doe / 1460 + doe / 36524 - doe / 146096) / 365, doy = doe - (365 * yoe + yoe / 4 - yoe / 100);
+    int64_t yoe = (doe - doe / 1460 + doe / 36524 - doe / 146096) / 365,
+            doy = doe - (365 * yoe + yoe / 4 - yoe / 100);
     int64_t mp = (5 * doy + 2) / 153;
-    struct when w = {.days = days, .year = yoe + era * 400 + (mp >= 10), .month = (int)(mp < 10 ? mp + 3 : mp - 9),
-                     .day = (int)(doy - (153 * mp + 2) / 5 + 1), .hour = (int)(rest / 3600),
-                     .minute = (int)(rest / 60 % 60), .second = (int)(rest % 60)};
+    struct when w = {.days = days,
+                     .year = yoe + era * 400 + (mp >= 10),
+                     .month = (int)(mp < 10 ? mp + 3 : mp - 9),
+                     .day = (int)(doy - (153 * mp + 2) / 5 + 1),
+                     .hour = (int)(rest / 3600),
+                     .minute = (int)(rest / 60 % 60),
+                     .second = (int)(rest % 60)};
     w.weekday = (int)(((days + 4) % 7 + 7) % 7);
     bool leap = (w.year % 4 == 0 && w.year % 100 != 0) || w.year % 400 == 0;
     w.yearday = (int)(doy >= 306 ? doy - 305 : doy + 60 + leap);
@@ -269,47 +295,102 @@ static struct when civil(int64_t t)
 static void put_field(struct sn_jsb *b, int64_t value, int width, char pad)
 {
     char text[32];
-    snprintf(text, sizeof text, pad == '0' ? "%0*lld" : pad == ' ' ? "%*lld" : "%.*lld", pad == '-' ? 1 : width, (long long)value);
+    snprintf(text, sizeof text,
+             pad == '0'   ? "%0*lld"
+             : pad == ' ' ? "%*lld"
+                          : "%.*lld",
+             pad == '-' ? 1 : width, (long long)value);
     sn_jsb_text(b, text);
 }
 
 static bool put_time(struct sn_jsb *b, const struct when *w, char c, char flag)
 {
-    static const char *const days[] = {"Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"};
-    static const char *const months[] = {"January", "February", "March",     "April",   "May",      "June",
-                                         "July",    "August",   "September", "October", "November", "December"};
+    static const char *const days[] = {"Sunday",   "Monday", "Tuesday", "Wednesday",
+                                       "Thursday", "Friday", "Saturday"};
+    static const char *const months[] = {"January",   "February", "March",    "April",
+                                         "May",       "June",     "July",     "August",
+                                         "September", "October",  "November", "December"};
     char zero = flag ? flag : '0';
     int hour12 = w->hour % 12 ? w->hour % 12 : 12;
     const char *nested = NULL;
     switch (c) {
-    case 'Y': put_field(b, w->year, 1, '-'); break;
-    case 'y': put_field(b, w->year % 100, 2, zero); break;
-    case 'm': put_field(b, w->month, 2, zero); break;
-    case 'd': put_field(b, w->day, 2, zero); break;
-    case 'e': put_field(b, w->day, 2, flag ? flag : ' '); break;
-    case 'H': put_field(b, w->hour, 2, zero); break;
-    case 'I': put_field(b, hour12, 2, zero); break;
-    case 'M': put_field(b, w->minute, 2, zero); break;
-    case 'S': put_field(b, w->second, 2, zero); break;
-    case 'j': put_field(b, w->yearday, 3, zero); break;
-    case 'w': put_field(b, w->weekday, 1, '-'); break;
-    case 'u': put_field(b, w->weekday ? w->weekday : 7, 1, '-'); break;
-    case 'p': sn_jsb_text(b, w->hour < 12 ? "AM" : "PM"); break;
-    case 'A': sn_jsb_text(b, days[w->weekday]); break;
-    case 'a': sn_jsb_bytes(b, days[w->weekday], 3, true); break;
-    case 'B': sn_jsb_text(b, months[w->month - 1]); break;
+    case 'Y':
+        put_field(b, w->year, 1, '-');
+        break;
+    case 'y':
+        put_field(b, w->year % 100, 2, zero);
+        break;
+    case 'm':
+        put_field(b, w->month, 2, zero);
+        break;
+    case 'd':
+        put_field(b, w->day, 2, zero);
+        break;
+    case 'e':
+        put_field(b, w->day, 2, flag ? flag : ' ');
+        break;
+    case 'H':
+        put_field(b, w->hour, 2, zero);
+        break;
+    case 'I':
+        put_field(b, hour12, 2, zero);
+        break;
+    case 'M':
+        put_field(b, w->minute, 2, zero);
+        break;
+    case 'S':
+        put_field(b, w->second, 2, zero);
+        break;
+    case 'j':
+        put_field(b, w->yearday, 3, zero);
+        break;
+    case 'w':
+        put_field(b, w->weekday, 1, '-');
+        break;
+    case 'u':
+        put_field(b, w->weekday ? w->weekday : 7, 1, '-');
+        break;
+    case 'p':
+        sn_jsb_text(b, w->hour < 12 ? "AM" : "PM");
+        break;
+    case 'A':
+        sn_jsb_text(b, days[w->weekday]);
+        break;
+    case 'a':
+        sn_jsb_bytes(b, days[w->weekday], 3, true);
+        break;
+    case 'B':
+        sn_jsb_text(b, months[w->month - 1]);
+        break;
     case 'b':
-    case 'h': sn_jsb_bytes(b, months[w->month - 1], 3, true); break;
-    case '%': sn_jsb_text(b, "%"); break;
-    case 'n': sn_jsb_text(b, "\n"); break;
-    case 'F': nested = "Y-m-d"; break;
+    case 'h':
+        sn_jsb_bytes(b, months[w->month - 1], 3, true);
+        break;
+    case '%':
+        sn_jsb_text(b, "%");
+        break;
+    case 'n':
+        sn_jsb_text(b, "\n");
+        break;
+    case 'F':
+        nested = "Y-m-d";
+        break;
     case 'T':
-    case 'X': nested = "H:M:S"; break;
-    case 'R': nested = "H:M"; break;
+    case 'X':
+        nested = "H:M:S";
+        break;
+    case 'R':
+        nested = "H:M";
+        break;
     case 'D':
-    case 'x': nested = "m/d/y"; break;
-    case 'c': nested = "a b e H:M:S Y"; break;
-    default: return false;
+    case 'x':
+        nested = "m/d/y";
+        break;
+    case 'c':
+        nested = "a b e H:M:S Y";
+        break;
+    default:
+        return false;
     }
     for (; nested && *nested; nested++)
         if (!strchr("-:/ ", *nested))
@@ -324,8 +405,10 @@ bool sn_jstrftime(struct sn_jrun *r, const struct sn_jstr *fmt, struct sn_jval *
     int64_t t;
     struct sn_jsb b;
     sn_jsb_init(&b, r);
-    if (__builtin_add_overflow(r->opts->now_unix, (int64_t)r->opts->utc_offset_s, &t) || t > 253402300799 || t < -62135596800)
-        return sn_jfail(r, SENNIT_INVALID, "strftime_now: the given time is not between the years 1 and 9999");
+    if (__builtin_add_overflow(r->opts->now_unix, (int64_t)r->opts->utc_offset_s, &t) ||
+        t > 253402300799 || t < -62135596800)
+        return sn_jfail(r, SENNIT_INVALID,
+                        "strftime_now: the given time is not between the years 1 and 9999");
     struct when w = civil(t);
     for (size_t i = 0; i < fmt->len; i++) {
         if (fmt->data[i] != '%') {
@@ -335,7 +418,8 @@ bool sn_jstrftime(struct sn_jrun *r, const struct sn_jstr *fmt, struct sn_jval *
         char flag = i + 1 < fmt->len && fmt->data[i + 1] == '-' ? '-' : '\0';
         i += flag ? 2 : 1;
         if (i >= fmt->len || !put_time(&b, &w, fmt->data[i], flag))
-            return sn_jfail(r, SENNIT_UNSUPPORTED, "strftime_now: this conversion is not supported");
+            return sn_jfail(r, SENNIT_UNSUPPORTED,
+                            "strftime_now: this conversion is not supported");
     }
     return sn_jsb_val(&b, out);
 }

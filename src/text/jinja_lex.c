@@ -1,7 +1,8 @@
 /* The lexer: template text to tokens, with the whitespace rules of trim_blocks and lstrip_blocks.
  *
  * States: outside tags (root), inside a block or variable tag. The rules follow jinja2/lexer.py:
- *  - "-" beside a delimiter strips all whitespace on that side, "+" switches the automatic stripping off;
+ *  - "-" beside a delimiter strips all whitespace on that side, "+" switches the automatic
+ * stripping off;
  *  - the newline after a block or comment tag goes (trim_blocks), not the one after a variable;
  *  - blanks between a line's start and a block or comment tag go (lstrip_blocks);
  *  - a closing delimiter inside open brackets is an operator;
@@ -18,9 +19,8 @@ struct lexer {
     sennit_status status;
     const char *s;
     size_t n, i;
-    size_t line_at; /* offset up to which `line` and `line_start` are counted */
-    size_t line_start;
-    uint32_t line;
+    size_t line_at;     /* offset whose place is `line` and `col` */
+    uint32_t line, col; /* from 1 */
     bool line_starting; /* the last match ended with a newline, or nothing was matched yet */
     struct sn_jtoken *tokens;
     size_t n_tokens, cap;
@@ -29,16 +29,16 @@ struct lexer {
 static void place(struct lexer *x, size_t at, uint32_t *line, uint32_t *col)
 {
     if (at < x->line_at) { /* only in errors that point back */
-        x->line_at = x->line_start = 0;
-        x->line = 1;
+        x->line_at = 0;
+        x->line = x->col = 1;
     }
-    for (; x->line_at < at; x->line_at++)
-        if (x->s[x->line_at] == '\n') {
-            x->line++;
-            x->line_start = x->line_at + 1;
-        }
+    for (; x->line_at < at; x->line_at++) {
+        unsigned char c = (unsigned char)x->s[x->line_at];
+        x->line += c == '\n';
+        x->col = c == '\n' ? 1 : x->col + ((c & 0xC0) != 0x80);
+    }
     *line = x->line;
-    *col = (uint32_t)sn_uni_count(x->s + x->line_start, at - x->line_start) + 1;
+    *col = x->col;
 }
 
 static bool fail_at(struct lexer *x, size_t at, sennit_status status, const char *what)
@@ -52,7 +52,8 @@ static bool fail_at(struct lexer *x, size_t at, sennit_status status, const char
 static bool no_memory(struct lexer *x)
 {
     x->status = sn_fail(x->err, x->arena->over ? SENNIT_TOO_BIG : SENNIT_NOMEM, "%s",
-                        x->arena->over ? "the template is too large" : "out of memory while reading a template");
+                        x->arena->over ? "the template is too large"
+                                       : "out of memory while reading a template");
     return false;
 }
 
@@ -82,12 +83,14 @@ static bool push_text(struct lexer *x, enum sn_jtok type, size_t at, const char 
     struct sn_jstr *s = t ? sn_jarena_alloc(x->arena, sizeof *s) : NULL;
     if (!s)
         return no_memory(x);
-    *s = (struct sn_jstr){.data = data, .len = len, .n_chars = sn_uni_count(data, len), .trusted = true};
+    *s = (struct sn_jstr){
+        .data = data, .len = len, .n_chars = sn_uni_count(data, len), .trusted = true};
     t->text = s;
     return true;
 }
 
-/* ---- whitespace ---------------------------------------------------------------------------------------------- */
+/* ---- whitespace
+ * ---------------------------------------------------------------------------------------------- */
 
 static size_t skip_space(const struct lexer *x, size_t i)
 {
@@ -155,7 +158,9 @@ static bool data_before(struct lexer *x, size_t from, size_t to, char sign, bool
     return end == from || push_text(x, SN_T_DATA, from, x->s + from, end - from);
 }
 
-/* ---- literals ------------------------------------------------------------------------------------------------ */
+/* ---- literals
+ * ------------------------------------------------------------------------------------------------
+ */
 
 static int hex_digit(char c)
 {
@@ -195,7 +200,8 @@ static bool unescape(struct lexer *x, size_t *i, size_t end, char *out, size_t *
             cp = cp * 16 + (uint32_t)d;
         }
     } else if (c == 'N') {
-        return fail_at(x, at, SENNIT_UNSUPPORTED, "\\N{...} escapes are not supported; write the character itself");
+        return fail_at(x, at, SENNIT_UNSUPPORTED,
+                       "\\N{...} escapes are not supported; write the character itself");
     } else { /* an unknown escape stays as it is */
         out[(*n)++] = '\\';
         *i = at + 1;
@@ -215,7 +221,8 @@ static bool lex_string(struct lexer *x)
         end += x->s[end] == '\\' ? 2 : 1;
     if (end >= x->n)
         return fail_at(x, start, SENNIT_FORMAT, "a string is not closed");
-    char *out = sn_jarena_alloc(x->arena, end - start); /* an escape is never shorter than what it stands for */
+    char *out = sn_jarena_alloc(
+        x->arena, end - start); /* an escape is never shorter than what it stands for */
     if (!out)
         return no_memory(x);
     size_t n = 0;
@@ -229,12 +236,16 @@ static bool lex_string(struct lexer *x)
     return push_text(x, SN_T_STRING, start, out, n);
 }
 
-static bool is_digit(char c) { return c >= '0' && c <= '9'; }
+static bool is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
 
 /* (\d+_)*\d+ at i: returns the end, or i when there is none. */
 static size_t digits(const struct lexer *x, size_t i)
 {
-    while (i < x->n && (is_digit(x->s[i]) || (x->s[i] == '_' && i + 1 < x->n && is_digit(x->s[i + 1]) && is_digit(x->s[i - 1]))))
+    while (i < x->n && (is_digit(x->s[i]) || (x->s[i] == '_' && i + 1 < x->n &&
+                                              is_digit(x->s[i + 1]) && is_digit(x->s[i - 1]))))
         i++;
     return i;
 }
@@ -317,9 +328,13 @@ static bool lex_number(struct lexer *x)
     return true;
 }
 
-static bool name_char(char c) { return is_digit(c) || c == '_' || ((c | 0x20) >= 'a' && (c | 0x20) <= 'z'); }
+static bool name_char(char c)
+{
+    return is_digit(c) || c == '_' || ((c | 0x20) >= 'a' && (c | 0x20) <= 'z');
+}
 
-/* ---- inside a tag -------------------------------------------------------------------------------------------- */
+/* ---- inside a tag
+ * -------------------------------------------------------------------------------------------- */
 
 static bool lex_operator(struct lexer *x, char *brackets, size_t *n_open)
 {
@@ -332,14 +347,17 @@ static bool lex_operator(struct lexer *x, char *brackets, size_t *n_open)
     if (len == 0 && c != '\0' && strchr("+-/*%~[](){}><=.:|,;", c))
         len = 1;
     if (len == 0)
-        return fail_at(x, x->i, SENNIT_FORMAT, "unexpected character in a tag (names must be ASCII)");
+        return fail_at(x, x->i, SENNIT_FORMAT,
+                       "unexpected character in a tag (names must be ASCII)");
     if (len == 1 && strchr("([{", c)) {
         if (*n_open == 255)
             return fail_at(x, x->i, SENNIT_TOO_BIG, "brackets are nested more than 255 deep");
         brackets[(*n_open)++] = c == '(' ? ')' : c == '[' ? ']' : '}';
     } else if (len == 1 && strchr(")]}", c)) {
         if (*n_open == 0 || brackets[*n_open - 1] != c)
-            return fail_at(x, x->i, SENNIT_FORMAT, *n_open ? "a bracket closes another kind of bracket" : "unexpected closing bracket");
+            return fail_at(x, x->i, SENNIT_FORMAT,
+                           *n_open ? "a bracket closes another kind of bracket"
+                                   : "unexpected closing bracket");
         --*n_open;
     }
     size_t at = x->i;
@@ -378,7 +396,8 @@ static bool lex_tag(struct lexer *x, bool is_variable)
             return false;
         }
     }
-    return fail_at(x, tag, SENNIT_FORMAT, is_variable ? "this {{ is never closed by }}" : "this {% is never closed by %}");
+    return fail_at(x, tag, SENNIT_FORMAT,
+                   is_variable ? "this {{ is never closed by }}" : "this {% is never closed by %}");
 }
 
 static bool lex_comment(struct lexer *x, size_t tag)
@@ -432,7 +451,8 @@ static bool lex_raw(struct lexer *x, size_t tag)
     return fail_at(x, tag, SENNIT_FORMAT, "this {% raw %} is never closed by {% endraw %}");
 }
 
-/* ---- outside tags -------------------------------------------------------------------------------------------- */
+/* ---- outside tags
+ * -------------------------------------------------------------------------------------------- */
 
 static size_t find_tag(const struct lexer *x, size_t i)
 {
@@ -459,7 +479,8 @@ static bool lex_root(struct lexer *x)
         } else if (kind == '#') {
             if (!lex_comment(x, tag))
                 return false;
-        } else if (!push(x, kind == '{' ? SN_T_VAR_BEGIN : SN_T_BLOCK_BEGIN, tag) || !lex_tag(x, kind == '{')) {
+        } else if (!push(x, kind == '{' ? SN_T_VAR_BEGIN : SN_T_BLOCK_BEGIN, tag) ||
+                   !lex_tag(x, kind == '{')) {
             return false;
         }
     }
@@ -477,10 +498,11 @@ static size_t normalise_newlines(char *s, size_t n)
     return out > 0 && s[out - 1] == '\n' ? out - 1 : out;
 }
 
-sennit_status sn_jinja_lex(struct sn_jarena *arena, char *source, size_t n_bytes, struct sn_jtoken **tokens,
-                           size_t *n_tokens, struct sennit_error *err)
+sennit_status sn_jinja_lex(struct sn_jarena *arena, char *source, size_t n_bytes,
+                           struct sn_jtoken **tokens, size_t *n_tokens, struct sennit_error *err)
 {
-    struct lexer x = {.arena = arena, .err = err, .line = 1, .line_starting = true, .s = source};
+    struct lexer x = {
+        .arena = arena, .err = err, .line = 1, .col = 1, .line_starting = true, .s = source};
     x.n = normalise_newlines(source, n_bytes);
     if (!lex_root(&x) || !push(&x, SN_T_EOF, x.n))
         return x.status;

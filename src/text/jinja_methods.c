@@ -2,7 +2,7 @@
 #include "text/jinja_run.h"
 
 #define ABSENT(v) ((v).type == SN_J_ABSENT)
-#define SELF (c->self.u.s)
+#define SELF      (c->self.u.s)
 
 static bool text_arg(struct sn_jrun *r, struct sn_jval v, const struct sn_jstr **out)
 {
@@ -22,14 +22,20 @@ static bool int_arg(struct sn_jrun *r, struct sn_jval v, int64_t otherwise, int6
     if (v.type == SN_J_UNDEF)
         return sn_jundef_error(r, v);
     if (!sn_jis_int(v))
-        return sn_jfail(r, SENNIT_INVALID, "an integer argument is needed, not a %s", sn_jtype_name(v));
+        return sn_jfail(r, SENNIT_INVALID, "an integer argument is needed, not a %s",
+                        sn_jtype_name(v));
     *out = sn_jint_of(v);
     return true;
 }
 
-static bool absent_or_none(struct sn_jval v) { return ABSENT(v) || v.type == SN_J_NONE; }
+static bool absent_or_none(struct sn_jval v)
+{
+    return ABSENT(v) || v.type == SN_J_NONE;
+}
 
-/* ---- stripping ------------------------------------------------------------------------------------------------- */
+/* ---- stripping
+ * -------------------------------------------------------------------------------------------------
+ */
 
 static bool in_set(const struct sn_jstr *set, uint32_t cp)
 {
@@ -41,7 +47,8 @@ static bool in_set(const struct sn_jstr *set, uint32_t cp)
     return false;
 }
 
-static bool strip(struct sn_jrun *r, const struct sn_jcall *c, bool left, bool right, struct sn_jval *out)
+static bool strip(struct sn_jrun *r, const struct sn_jcall *c, bool left, bool right,
+                  struct sn_jval *out)
 {
     const struct sn_jstr *s = SELF, *set = NULL;
     if (!absent_or_none(c->a[0]) && !text_arg(r, c->a[0], &set))
@@ -68,29 +75,51 @@ static bool strip(struct sn_jrun *r, const struct sn_jcall *c, bool left, bool r
     return true;
 }
 
-static bool m_strip(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out) { return strip(r, c, true, true, out); }
-static bool m_lstrip(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out) { return strip(r, c, true, false, out); }
-static bool m_rstrip(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out) { return strip(r, c, false, true, out); }
+static bool m_strip(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out)
+{
+    return strip(r, c, true, true, out);
+}
+static bool m_lstrip(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out)
+{
+    return strip(r, c, true, false, out);
+}
+static bool m_rstrip(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out)
+{
+    return strip(r, c, false, true, out);
+}
 
-static bool starts(const struct sn_jstr *s, const struct sn_jstr *p) { return p->len <= s->len && (p->len == 0 || memcmp(s->data, p->data, p->len) == 0); }
-static bool ends(const struct sn_jstr *s, const struct sn_jstr *p) { return p->len <= s->len && (p->len == 0 || memcmp(s->data + s->len - p->len, p->data, p->len) == 0); }
+static bool starts(const struct sn_jstr *s, const struct sn_jstr *p)
+{
+    return p->len <= s->len && (p->len == 0 || memcmp(s->data, p->data, p->len) == 0);
+}
+static bool ends(const struct sn_jstr *s, const struct sn_jstr *p)
+{
+    return p->len <= s->len &&
+           (p->len == 0 || memcmp(s->data + s->len - p->len, p->data, p->len) == 0);
+}
 
 static bool m_removeprefix(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out)
 {
     const struct sn_jstr *p = NULL;
-    return text_arg(r, c->a[0], &p) && sn_jslice_bytes(r, SELF, starts(SELF, p) ? p->len : 0, SELF->len, out);
+    return text_arg(r, c->a[0], &p) &&
+           sn_jslice_bytes(r, SELF, starts(SELF, p) ? p->len : 0, SELF->len, out);
 }
 
 static bool m_removesuffix(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out)
 {
     const struct sn_jstr *p = NULL;
-    return text_arg(r, c->a[0], &p) && sn_jslice_bytes(r, SELF, 0, SELF->len - (ends(SELF, p) ? p->len : 0), out);
+    return text_arg(r, c->a[0], &p) &&
+           sn_jslice_bytes(r, SELF, 0, SELF->len - (ends(SELF, p) ? p->len : 0), out);
 }
 
-/* ---- searching ------------------------------------------------------------------------------------------------- */
+/* ---- searching
+ * -------------------------------------------------------------------------------------------------
+ */
 
-/* The part of self that start and end (a[1], a[2]) leave, as byte offsets; false in *fits when start is behind the end. */
-static bool window(struct sn_jrun *r, const struct sn_jcall *c, size_t *from, size_t *to, bool *fits)
+/* The part of self that start and end (a[1], a[2]) leave, as byte offsets; false in *fits when
+ * start is behind the end. */
+static bool window(struct sn_jrun *r, const struct sn_jcall *c, size_t *from, size_t *to,
+                   bool *fits)
 {
     int64_t n = (int64_t)SELF->n_chars, start, stop;
     if (!int_arg(r, c->a[1].type == SN_J_NONE ? (struct sn_jval){0} : c->a[1], 0, &start) ||
@@ -104,7 +133,8 @@ static bool window(struct sn_jrun *r, const struct sn_jcall *c, size_t *from, si
     return true;
 }
 
-static bool affix(struct sn_jrun *r, const struct sn_jcall *c, bool (*has)(const struct sn_jstr *, const struct sn_jstr *), struct sn_jval *out)
+static bool affix(struct sn_jrun *r, const struct sn_jcall *c,
+                  bool (*has)(const struct sn_jstr *, const struct sn_jstr *), struct sn_jval *out)
 {
     size_t from, to;
     bool fits, yes = false;
@@ -122,8 +152,14 @@ static bool affix(struct sn_jrun *r, const struct sn_jcall *c, bool (*has)(const
     return true;
 }
 
-static bool m_startswith(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out) { return affix(r, c, starts, out); }
-static bool m_endswith(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out) { return affix(r, c, ends, out); }
+static bool m_startswith(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out)
+{
+    return affix(r, c, starts, out);
+}
+static bool m_endswith(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out)
+{
+    return affix(r, c, ends, out);
+}
 
 static bool find(struct sn_jrun *r, const struct sn_jcall *c, bool last, struct sn_jval *out)
 {
@@ -142,8 +178,14 @@ static bool find(struct sn_jrun *r, const struct sn_jcall *c, bool last, struct 
     return true;
 }
 
-static bool m_find(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out) { return find(r, c, false, out); }
-static bool m_rfind(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out) { return find(r, c, true, out); }
+static bool m_find(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out)
+{
+    return find(r, c, false, out);
+}
+static bool m_rfind(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out)
+{
+    return find(r, c, true, out);
+}
 
 static bool m_count(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out)
 {
@@ -168,7 +210,8 @@ static bool m_replace(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jva
     const struct sn_jstr *s = SELF, *old = NULL, *new = NULL;
     int64_t count = 0;
     struct sn_jsb b;
-    if (!text_arg(r, c->a[0], &old) || !text_arg(r, c->a[1], &new) || !int_arg(r, c->a[2], -1, &count))
+    if (!text_arg(r, c->a[0], &old) || !text_arg(r, c->a[1], &new) ||
+        !int_arg(r, c->a[2], -1, &count))
         return false;
     sn_jsb_init(&b, r);
     size_t i = 0, at;
@@ -193,9 +236,12 @@ static bool m_replace(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jva
     return sn_jsb_val(&b, out);
 }
 
-/* ---- splitting ------------------------------------------------------------------------------------------------- */
+/* ---- splitting
+ * -------------------------------------------------------------------------------------------------
+ */
 
-static bool push_part(struct sn_jrun *r, struct sn_jseq *l, const struct sn_jstr *s, size_t from, size_t to)
+static bool push_part(struct sn_jrun *r, struct sn_jseq *l, const struct sn_jstr *s, size_t from,
+                      size_t to)
 {
     struct sn_jval v;
     return sn_jsteps(r, 1) && sn_jslice_bytes(r, s, from, to, &v) && sn_jseq_push(r, l, v);
@@ -227,11 +273,12 @@ static size_t skip_back(const struct sn_jstr *s, size_t i, bool space)
     return i;
 }
 
-static bool split_blanks(struct sn_jrun *r, const struct sn_jstr *s, int64_t max, bool back, struct sn_jseq *l)
+static bool split_blanks(struct sn_jrun *r, const struct sn_jstr *s, int64_t max, bool back,
+                         struct sn_jseq *l)
 {
     size_t from = skip(s, 0, true), to = skip_back(s, s->len, true);
     if (!back) {
-        for (; from < s->len; max -= max > 0) {
+        for (; from<s->len; max -= max> 0) {
             size_t end = max == 0 ? s->len : skip(s, from, false);
             if (!push_part(r, l, s, from, end))
                 return false;
@@ -258,7 +305,8 @@ static bool rfind_sep(const struct sn_jstr *s, size_t to, const struct sn_jstr *
     return false;
 }
 
-static bool split_sep(struct sn_jrun *r, const struct sn_jstr *s, const struct sn_jstr *sep, int64_t max, bool back, struct sn_jseq *l)
+static bool split_sep(struct sn_jrun *r, const struct sn_jstr *s, const struct sn_jstr *sep,
+                      int64_t max, bool back, struct sn_jseq *l)
 {
     size_t at, from = 0, to = s->len;
     for (; !back && max != 0 && sn_jfind(s, from, sep, &at); max -= max > 0) {
@@ -279,7 +327,8 @@ static bool split(struct sn_jrun *r, const struct sn_jcall *c, bool back, struct
     const struct sn_jstr *sep = NULL;
     int64_t max = 0;
     struct sn_jseq *l = sn_jseq_new(r, 0);
-    if (!l || (!absent_or_none(c->a[0]) && !text_arg(r, c->a[0], &sep)) || !int_arg(r, c->a[1], -1, &max))
+    if (!l || (!absent_or_none(c->a[0]) && !text_arg(r, c->a[0], &sep)) ||
+        !int_arg(r, c->a[1], -1, &max))
         return false;
     if (sep && sep->len == 0)
         return sn_jfail(r, SENNIT_INVALID, "split: the separator cannot be empty");
@@ -294,8 +343,14 @@ static bool split(struct sn_jrun *r, const struct sn_jcall *c, bool back, struct
     return true;
 }
 
-static bool m_split(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out) { return split(r, c, false, out); }
-static bool m_rsplit(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out) { return split(r, c, true, out); }
+static bool m_split(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out)
+{
+    return split(r, c, false, out);
+}
+static bool m_rsplit(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out)
+{
+    return split(r, c, true, out);
+}
 
 static bool partition(struct sn_jrun *r, const struct sn_jcall *c, bool back, struct sn_jval *out)
 {
@@ -308,14 +363,21 @@ static bool partition(struct sn_jrun *r, const struct sn_jcall *c, bool back, st
         return sn_jfail(r, SENNIT_INVALID, "partition: the separator cannot be empty");
     bool found = back ? rfind_sep(SELF, SELF->len, sep, &at) : sn_jfind(SELF, 0, sep, &at);
     size_t a = found ? at : back ? 0 : SELF->len, b = found ? at + sep->len : a;
-    if (!push_part(r, l, SELF, 0, a) || !push_part(r, l, SELF, a, b) || !push_part(r, l, SELF, b, SELF->len))
+    if (!push_part(r, l, SELF, 0, a) || !push_part(r, l, SELF, a, b) ||
+        !push_part(r, l, SELF, b, SELF->len))
         return false;
     *out = sn_jseqv(SN_J_TUPLE, l);
     return true;
 }
 
-static bool m_partition(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out) { return partition(r, c, false, out); }
-static bool m_rpartition(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out) { return partition(r, c, true, out); }
+static bool m_partition(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out)
+{
+    return partition(r, c, false, out);
+}
+static bool m_rpartition(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out)
+{
+    return partition(r, c, true, out);
+}
 
 static bool m_splitlines(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out)
 {
@@ -352,7 +414,9 @@ static bool m_join(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *
     sn_jsb_init(&b, r);
     for (size_t i = 0; i < n; i++) {
         if (items[i].type != SN_J_STR)
-            return sn_jfail(r, SENNIT_INVALID, "join: item %zu is a %s, not a str; use the filter |join", i, sn_jtype_name(items[i]));
+            return sn_jfail(r, SENNIT_INVALID,
+                            "join: item %zu is a %s, not a str; use the filter |join", i,
+                            sn_jtype_name(items[i]));
         if (i)
             sn_jsb_str(&b, SELF);
         sn_jsb_str(&b, items[i].u.s);
@@ -360,12 +424,25 @@ static bool m_join(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *
     return sn_jsb_val(&b, out);
 }
 
-/* ---- case and classes ------------------------------------------------------------------------------------------- */
+/* ---- case and classes
+ * ------------------------------------------------------------------------------------------- */
 
-static bool m_upper(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out) { return sn_jcase(r, SELF, SN_UPPER, SN_UPPER, false, out); }
-static bool m_lower(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out) { return sn_jcase(r, SELF, SN_LOWER, SN_LOWER, false, out); }
-static bool m_title(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out) { return sn_jcase(r, SELF, SN_TITLE, SN_LOWER, true, out); }
-static bool m_capitalize(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out) { return sn_jcase(r, SELF, SN_TITLE, SN_LOWER, false, out); }
+static bool m_upper(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out)
+{
+    return sn_jcase(r, SELF, SN_UPPER, SN_UPPER, false, out);
+}
+static bool m_lower(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out)
+{
+    return sn_jcase(r, SELF, SN_LOWER, SN_LOWER, false, out);
+}
+static bool m_title(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out)
+{
+    return sn_jcase(r, SELF, SN_TITLE, SN_LOWER, true, out);
+}
+static bool m_capitalize(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out)
+{
+    return sn_jcase(r, SELF, SN_TITLE, SN_LOWER, false, out);
+}
 
 static bool m_swapcase(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out)
 {
@@ -393,34 +470,59 @@ static bool all_are(const struct sn_jstr *s, bool (*is)(uint32_t), struct sn_jva
     return true;
 }
 
-static bool m_isspace(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out) { return (void)r, all_are(SELF, sn_uni_space, out); }
-static bool m_isalpha(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out) { return (void)r, all_are(SELF, sn_uni_alpha, out); }
-static bool m_isalnum(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out) { return (void)r, all_are(SELF, sn_uni_alnum, out); }
-static bool m_isdigit(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out) { return (void)r, all_are(SELF, sn_uni_digit, out); }
+static bool m_isspace(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out)
+{
+    return (void)r, all_are(SELF, sn_uni_space, out);
+}
+static bool m_isalpha(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out)
+{
+    return (void)r, all_are(SELF, sn_uni_alpha, out);
+}
+static bool m_isalnum(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out)
+{
+    return (void)r, all_are(SELF, sn_uni_alnum, out);
+}
+static bool m_isdigit(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out)
+{
+    return (void)r, all_are(SELF, sn_uni_digit, out);
+}
 
-static bool case_test(struct sn_jrun *r, const struct sn_jcall *c, const char *name, struct sn_jval *out)
+static bool case_test(struct sn_jrun *r, const struct sn_jcall *c, const char *name,
+                      struct sn_jval *out)
 {
     struct sn_jstr key = {.data = name, .len = strlen(name)};
     struct sn_jcall call = {.self = c->self};
     return sn_jbuiltin_call(r, sn_jtest_find(&key), &call, out);
 }
 
-static bool m_islower(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out) { return case_test(r, c, "lower", out); }
-static bool m_isupper(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out) { return case_test(r, c, "upper", out); }
+static bool m_islower(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out)
+{
+    return case_test(r, c, "lower", out);
+}
+static bool m_isupper(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out)
+{
+    return case_test(r, c, "upper", out);
+}
 
-/* ---- padding ---------------------------------------------------------------------------------------------------- */
+/* ---- padding
+ * ----------------------------------------------------------------------------------------------------
+ */
 
 /* Puts `left` of the missing characters in front; a[1] is the one to fill with. */
 static bool pad(struct sn_jrun *r, const struct sn_jcall *c, int where, struct sn_jval *out)
 {
     int64_t width = 0, n = (int64_t)SELF->n_chars;
-    const struct sn_jstr space = {.data = " ", .len = 1, .n_chars = 1, .trusted = true}, *fill = &space;
+    const struct sn_jstr space = {.data = " ", .len = 1, .n_chars = 1, .trusted = true},
+                         *fill = &space;
     struct sn_jsb b;
     if (!int_arg(r, c->a[0], 0, &width) || (!ABSENT(c->a[1]) && !text_arg(r, c->a[1], &fill)))
         return false;
     if (fill->n_chars != 1)
         return sn_jfail(r, SENNIT_INVALID, "the character to fill with must be exactly one");
-    int64_t missing = width > n ? width - n : 0, left = where < 0 ? missing : where > 0 ? 0 : missing / 2 + (missing & width & 1);
+    int64_t missing = width > n ? width - n : 0, left = where < 0 ? missing
+                                                        : where > 0
+                                                            ? 0
+                                                            : missing / 2 + (missing & width & 1);
     if (!sn_jsteps(r, (uint64_t)missing))
         return false;
     sn_jsb_init(&b, r);
@@ -432,9 +534,18 @@ static bool pad(struct sn_jrun *r, const struct sn_jcall *c, int where, struct s
     return sn_jsb_val(&b, out);
 }
 
-static bool m_center(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out) { return pad(r, c, 0, out); }
-static bool m_rjust(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out) { return pad(r, c, -1, out); }
-static bool m_ljust(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out) { return pad(r, c, 1, out); }
+static bool m_center(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out)
+{
+    return pad(r, c, 0, out);
+}
+static bool m_rjust(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out)
+{
+    return pad(r, c, -1, out);
+}
+static bool m_ljust(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out)
+{
+    return pad(r, c, 1, out);
+}
 
 static bool m_zfill(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out)
 {
@@ -490,7 +601,8 @@ static const struct sn_jbuiltin str_methods[] = {
 };
 const struct sn_jtable sn_jmethods_str = {str_methods, SN_ARRAY_LEN(str_methods)};
 
-/* ---- lists, dictionaries, loops ----------------------------------------------------------------------------------- */
+/* ---- lists, dictionaries, loops
+ * ----------------------------------------------------------------------------------- */
 
 static bool l_count(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out)
 {
@@ -519,7 +631,8 @@ static bool l_index(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval 
     return sn_jfail(r, SENNIT_INVALID, "index: the value is not in the list");
 }
 
-static const struct sn_jbuiltin seq_methods[] = {{"count", l_count, "value", 1}, {"index", l_index, "value", 1}};
+static const struct sn_jbuiltin seq_methods[] = {{"count", l_count, "value", 1},
+                                                 {"index", l_index, "value", 1}};
 const struct sn_jtable sn_jmethods_seq = {seq_methods, SN_ARRAY_LEN(seq_methods)};
 
 static bool d_get(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out)
@@ -551,9 +664,18 @@ static bool view(struct sn_jrun *r, const struct sn_jdict *d, char kind, struct 
     return true;
 }
 
-static bool d_keys(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out) { return view(r, c->self.u.dict, 'k', out); }
-static bool d_values(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out) { return view(r, c->self.u.dict, 'v', out); }
-static bool d_items(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out) { return view(r, c->self.u.dict, 'i', out); }
+static bool d_keys(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out)
+{
+    return view(r, c->self.u.dict, 'k', out);
+}
+static bool d_values(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out)
+{
+    return view(r, c->self.u.dict, 'v', out);
+}
+static bool d_items(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out)
+{
+    return view(r, c->self.u.dict, 'i', out);
+}
 
 /* Dictionaries never change after they were made, so a copy is the same one. */
 static bool d_copy(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out)
@@ -563,8 +685,11 @@ static bool d_copy(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *
     return true;
 }
 
-static const struct sn_jbuiltin dict_methods[] = {{"copy", d_copy, "", 0}, {"get", d_get, "key default", 1}, {"items", d_items, "", 0},
-                                                  {"keys", d_keys, "", 0}, {"values", d_values, "", 0}};
+static const struct sn_jbuiltin dict_methods[] = {{"copy", d_copy, "", 0},
+                                                  {"get", d_get, "key default", 1},
+                                                  {"items", d_items, "", 0},
+                                                  {"keys", d_keys, "", 0},
+                                                  {"values", d_values, "", 0}};
 const struct sn_jtable sn_jmethods_dict = {dict_methods, SN_ARRAY_LEN(dict_methods)};
 
 static bool o_cycle(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out)
@@ -592,5 +717,6 @@ static bool o_changed(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jva
     return true;
 }
 
-static const struct sn_jbuiltin loop_methods[] = {{"changed", o_changed, NULL, 0}, {"cycle", o_cycle, NULL, 0}};
+static const struct sn_jbuiltin loop_methods[] = {{"changed", o_changed, NULL, 0},
+                                                  {"cycle", o_cycle, NULL, 0}};
 const struct sn_jtable sn_jmethods_loop = {loop_methods, SN_ARRAY_LEN(loop_methods)};

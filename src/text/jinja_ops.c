@@ -3,7 +3,8 @@
 
 #include <math.h>
 
-/* ---- undefined, truth, length ---------------------------------------------------------------------------------- */
+/* ---- undefined, truth, length
+ * ---------------------------------------------------------------------------------- */
 
 bool sn_jundef_error(struct sn_jrun *r, struct sn_jval v)
 {
@@ -11,11 +12,18 @@ bool sn_jundef_error(struct sn_jrun *r, struct sn_jval v)
     int n = s ? (int)sn_min_size(s->len, 100) : 0;
     const char *name = s ? s->data : "";
     switch ((enum sn_jundef)v.aux) {
-    case SN_JU_ATTR: return sn_jfail(r, SENNIT_INVALID, "the value has no attribute or key '%.*s'", n, name);
-    case SN_JU_ARG: return sn_jfail(r, SENNIT_INVALID, "parameter '%.*s' was not provided", n, name);
-    case SN_JU_UNSAFE: return sn_jfail(r, SENNIT_INVALID, "'%.*s' is out of a template's reach: values cannot be changed in place", n, name);
-    case SN_JU_EMPTY: return sn_jfail(r, SENNIT_INVALID, "there is no such item");
-    case SN_JU_NAME: break;
+    case SN_JU_ATTR:
+        return sn_jfail(r, SENNIT_INVALID, "the value has no attribute or key '%.*s'", n, name);
+    case SN_JU_ARG:
+        return sn_jfail(r, SENNIT_INVALID, "parameter '%.*s' was not provided", n, name);
+    case SN_JU_UNSAFE:
+        return sn_jfail(r, SENNIT_INVALID,
+                        "'%.*s' is out of a template's reach: values cannot be changed in place", n,
+                        name);
+    case SN_JU_EMPTY:
+        return sn_jfail(r, SENNIT_INVALID, "there is no such item");
+    case SN_JU_NAME:
+        break;
     }
     return sn_jfail(r, SENNIT_INVALID, "'%.*s' is undefined", n, name);
 }
@@ -26,17 +34,33 @@ bool sn_jtruth(struct sn_jrun *r, struct sn_jval v, bool *out)
     switch (v.type) {
     case SN_J_ABSENT:
     case SN_J_UNDEF:
-    case SN_J_NONE: *out = false; break;
-    case SN_J_BOOL: *out = v.u.b; break;
-    case SN_J_INT: *out = v.u.i != 0; break;
-    case SN_J_FLOAT: *out = v.u.f != 0.0; break;
-    case SN_J_STR: *out = v.u.s->len > 0; break;
+    case SN_J_NONE:
+        *out = false;
+        break;
+    case SN_J_BOOL:
+        *out = v.u.b;
+        break;
+    case SN_J_INT:
+        *out = v.u.i != 0;
+        break;
+    case SN_J_FLOAT:
+        *out = v.u.f != 0.0;
+        break;
+    case SN_J_STR:
+        *out = v.u.s->len > 0;
+        break;
     case SN_J_LIST:
     case SN_J_TUPLE:
     case SN_J_RANGE:
-    case SN_J_VIEW: *out = v.u.seq->n > 0; break;
-    case SN_J_DICT: *out = v.u.dict->n > 0; break;
-    default: *out = true; break;
+    case SN_J_VIEW:
+        *out = v.u.seq->n > 0;
+        break;
+    case SN_J_DICT:
+        *out = v.u.dict->n > 0;
+        break;
+    default:
+        *out = true;
+        break;
     }
     return true;
 }
@@ -44,19 +68,32 @@ bool sn_jtruth(struct sn_jrun *r, struct sn_jval v, bool *out)
 bool sn_jlength(struct sn_jrun *r, struct sn_jval v, int64_t *out)
 {
     switch (v.type) {
-    case SN_J_UNDEF: *out = 0; return true;
-    case SN_J_STR: *out = (int64_t)v.u.s->n_chars; return true;
+    case SN_J_UNDEF:
+        *out = 0;
+        return true;
+    case SN_J_STR:
+        *out = (int64_t)v.u.s->n_chars;
+        return true;
     case SN_J_LIST:
     case SN_J_TUPLE:
     case SN_J_RANGE:
-    case SN_J_VIEW: *out = (int64_t)v.u.seq->n; return true;
-    case SN_J_DICT: *out = (int64_t)v.u.dict->n; return true;
-    case SN_J_LOOP: *out = (int64_t)v.u.loop->n; return true;
-    default: return sn_jfail(r, SENNIT_INVALID, "a %s has no length%s", sn_jtype_name(v), v.type == SN_J_ITER ? "; use |list first" : "");
+    case SN_J_VIEW:
+        *out = (int64_t)v.u.seq->n;
+        return true;
+    case SN_J_DICT:
+        *out = (int64_t)v.u.dict->n;
+        return true;
+    case SN_J_LOOP:
+        *out = (int64_t)v.u.loop->n;
+        return true;
+    default:
+        return sn_jfail(r, SENNIT_INVALID, "a %s has no length%s", sn_jtype_name(v),
+                        v.type == SN_J_ITER ? "; use |list first" : "");
     }
 }
 
-static bool characters(struct sn_jrun *r, const struct sn_jstr *s, struct sn_jval **items, size_t *n)
+static bool characters(struct sn_jrun *r, const struct sn_jstr *s, struct sn_jval **items,
+                       size_t *n)
 {
     *items = sn_jnew(r, s->n_chars + 1, sizeof **items);
     *n = 0;
@@ -94,7 +131,8 @@ bool sn_jiter(struct sn_jrun *r, struct sn_jval v, struct sn_jval **items, size_
     return true;
 }
 
-/* ---- equality and order -------------------------------------------------------------------------------------- */
+/* ---- equality and order
+ * -------------------------------------------------------------------------------------- */
 
 /* -1, 0, 1; 2 when not comparable (a NaN). Exact for any pair of a 64-bit integer and a double. */
 static int order_numbers(struct sn_jval a, struct sn_jval b)
@@ -122,7 +160,8 @@ static int order_numbers(struct sn_jval a, struct sn_jval b)
     return rest > 0 ? -1 : rest < 0 ? 1 : 0;
 }
 
-static bool equal_seq(struct sn_jrun *r, const struct sn_jseq *a, const struct sn_jseq *b, bool *out)
+static bool equal_seq(struct sn_jrun *r, const struct sn_jseq *a, const struct sn_jseq *b,
+                      bool *out)
 {
     *out = a->n == b->n;
     for (size_t i = 0; *out && i < a->n; i++)
@@ -131,7 +170,8 @@ static bool equal_seq(struct sn_jrun *r, const struct sn_jseq *a, const struct s
     return true;
 }
 
-static bool equal_dict(struct sn_jrun *r, const struct sn_jdict *a, const struct sn_jdict *b, bool *out)
+static bool equal_dict(struct sn_jrun *r, const struct sn_jdict *a, const struct sn_jdict *b,
+                       bool *out)
 {
     *out = a->n == b->n;
     for (size_t i = 0; *out && i < a->n; i++) {
@@ -172,20 +212,26 @@ bool sn_jequal(struct sn_jrun *r, struct sn_jval a, struct sn_jval b, bool *out)
 static bool op_holds(int order, enum sn_jop op)
 {
     switch (op) {
-    case SN_OP_LT: return order == -1;
-    case SN_OP_LE: return order == -1 || order == 0;
-    case SN_OP_GT: return order == 1;
-    default: return order == 1 || order == 0;
+    case SN_OP_LT:
+        return order == -1;
+    case SN_OP_LE:
+        return order == -1 || order == 0;
+    case SN_OP_GT:
+        return order == 1;
+    default:
+        return order == 1 || order == 0;
     }
 }
 
 static int order_strings(const struct sn_jstr *a, const struct sn_jstr *b)
 {
-    int c = memcmp(a->data, b->data, sn_min_size(a->len, b->len)); /* UTF-8 sorts as code points do */
+    int c =
+        memcmp(a->data, b->data, sn_min_size(a->len, b->len)); /* UTF-8 sorts as code points do */
     return c ? (c > 0) - (c < 0) : (a->len > b->len) - (a->len < b->len);
 }
 
-static bool order_seq(struct sn_jrun *r, const struct sn_jseq *a, const struct sn_jseq *b, enum sn_jop op, bool *out)
+static bool order_seq(struct sn_jrun *r, const struct sn_jseq *a, const struct sn_jseq *b,
+                      enum sn_jop op, bool *out)
 {
     for (size_t i = 0; i < a->n && i < b->n; i++) {
         bool same;
@@ -200,7 +246,8 @@ static bool order_seq(struct sn_jrun *r, const struct sn_jseq *a, const struct s
 
 bool sn_jcompare(struct sn_jrun *r, struct sn_jval a, struct sn_jval b, enum sn_jop op, bool *out)
 {
-    static const char *const text[] = {[SN_OP_LT] = "<", [SN_OP_LE] = "<=", [SN_OP_GT] = ">", [SN_OP_GE] = ">="};
+    static const char *const text[] = {
+        [SN_OP_LT] = "<", [SN_OP_LE] = "<=", [SN_OP_GT] = ">", [SN_OP_GE] = ">="};
     if (op == SN_OP_EQ || op == SN_OP_NE) {
         bool ok = sn_jequal(r, a, b, out);
         *out = *out == (op == SN_OP_EQ);
@@ -218,7 +265,8 @@ bool sn_jcompare(struct sn_jrun *r, struct sn_jval a, struct sn_jval b, enum sn_
     else if (a.type == b.type && (a.type == SN_J_LIST || a.type == SN_J_TUPLE))
         ok = order_seq(r, a.u.seq, b.u.seq, op, out);
     else
-        ok = sn_jfail(r, SENNIT_INVALID, "'%s' does not work between a %s and a %s", text[op], sn_jtype_name(a), sn_jtype_name(b));
+        ok = sn_jfail(r, SENNIT_INVALID, "'%s' does not work between a %s and a %s", text[op],
+                      sn_jtype_name(a), sn_jtype_name(b));
     sn_jleave(r);
     return ok;
 }
@@ -230,7 +278,8 @@ bool sn_jcontains(struct sn_jrun *r, struct sn_jval hay, struct sn_jval needle, 
         if (needle.type == SN_J_UNDEF)
             return sn_jundef_error(r, needle);
         if (needle.type != SN_J_STR)
-            return sn_jfail(r, SENNIT_INVALID, "'in' on a str needs a str on the left, not a %s", sn_jtype_name(needle));
+            return sn_jfail(r, SENNIT_INVALID, "'in' on a str needs a str on the left, not a %s",
+                            sn_jtype_name(needle));
         *out = sn_jfind(hay.u.s, 0, needle.u.s, &at);
         return true;
     }
@@ -252,11 +301,18 @@ bool sn_jcontains(struct sn_jrun *r, struct sn_jval hay, struct sn_jval needle, 
     return true;
 }
 
-/* ---- arithmetic ---------------------------------------------------------------------------------------------- */
+/* ---- arithmetic
+ * ---------------------------------------------------------------------------------------------- */
 
-static bool overflow(struct sn_jrun *r) { return sn_jfail(r, SENNIT_INVALID, "an integer left the 64-bit range"); }
+static bool overflow(struct sn_jrun *r)
+{
+    return sn_jfail(r, SENNIT_INVALID, "an integer left the 64-bit range");
+}
 
-static bool zero_division(struct sn_jrun *r) { return sn_jfail(r, SENNIT_INVALID, "division by zero"); }
+static bool zero_division(struct sn_jrun *r)
+{
+    return sn_jfail(r, SENNIT_INVALID, "division by zero");
+}
 
 static bool int_pow(struct sn_jrun *r, int64_t base, int64_t e, struct sn_jval *out)
 {
@@ -292,9 +348,15 @@ static bool float_binary(struct sn_jrun *r, enum sn_jop op, double x, double y, 
 {
     double v = 0, m;
     switch (op) {
-    case SN_OP_ADD: v = x + y; break;
-    case SN_OP_SUB: v = x - y; break;
-    case SN_OP_MUL: v = x * y; break;
+    case SN_OP_ADD:
+        v = x + y;
+        break;
+    case SN_OP_SUB:
+        v = x - y;
+        break;
+    case SN_OP_MUL:
+        v = x * y;
+        break;
     case SN_OP_DIV:
         if (y == 0)
             return zero_division(r);
@@ -339,16 +401,24 @@ static bool int_binary(struct sn_jrun *r, enum sn_jop op, int64_t x, int64_t y, 
     int64_t v = 0;
     bool over = false;
     switch (op) {
-    case SN_OP_ADD: over = __builtin_add_overflow(x, y, &v); break;
-    case SN_OP_SUB: over = __builtin_sub_overflow(x, y, &v); break;
-    case SN_OP_MUL: over = __builtin_mul_overflow(x, y, &v); break;
+    case SN_OP_ADD:
+        over = __builtin_add_overflow(x, y, &v);
+        break;
+    case SN_OP_SUB:
+        over = __builtin_sub_overflow(x, y, &v);
+        break;
+    case SN_OP_MUL:
+        over = __builtin_mul_overflow(x, y, &v);
+        break;
     case SN_OP_FLOORDIV:
-    case SN_OP_MOD: return int_divide(r, op, x, y, out);
+    case SN_OP_MOD:
+        return int_divide(r, op, x, y, out);
     case SN_OP_POW:
         if (y >= 0)
             return int_pow(r, x, y, out);
         /* fallthrough */
-    default: return float_binary(r, op, (double)x, (double)y, out);
+    default:
+        return float_binary(r, op, (double)x, (double)y, out);
     }
     *out = sn_jint(v);
     return !over || overflow(r);
@@ -394,12 +464,13 @@ static bool join_seq(struct sn_jrun *r, struct sn_jval a, struct sn_jval b, stru
 }
 
 /* Text plus markup: the text is escaped, the result is markup. */
-static bool add_strings(struct sn_jrun *r, const struct sn_jstr *a, const struct sn_jstr *b, struct sn_jval *out)
+static bool add_strings(struct sn_jrun *r, const struct sn_jstr *a, const struct sn_jstr *b,
+                        struct sn_jval *out)
 {
     const struct sn_jstr *s;
     bool markup = a->markup || b->markup;
-    if ((markup && !a->markup && !sn_jescape(r, a, &a)) || (markup && !b->markup && !sn_jescape(r, b, &b)) ||
-        !sn_jconcat(r, a, b, &s))
+    if ((markup && !a->markup && !sn_jescape(r, a, &a)) ||
+        (markup && !b->markup && !sn_jescape(r, b, &b)) || !sn_jconcat(r, a, b, &s))
         return false;
     if (markup) {
         struct sn_jstr *marked = sn_jnew(r, 1, sizeof *marked);
@@ -413,9 +484,13 @@ static bool add_strings(struct sn_jrun *r, const struct sn_jstr *a, const struct
     return true;
 }
 
-static bool repeatable(struct sn_jval v) { return v.type == SN_J_STR || v.type == SN_J_LIST || v.type == SN_J_TUPLE; }
+static bool repeatable(struct sn_jval v)
+{
+    return v.type == SN_J_STR || v.type == SN_J_LIST || v.type == SN_J_TUPLE;
+}
 
-bool sn_jbinary(struct sn_jrun *r, enum sn_jop op, struct sn_jval a, struct sn_jval b, struct sn_jval *out)
+bool sn_jbinary(struct sn_jrun *r, enum sn_jop op, struct sn_jval a, struct sn_jval b,
+                struct sn_jval *out)
 {
     static const char *const text[] = {"+", "-", "*", "/", "//", "%", "**"};
     if (a.type == SN_J_STR && op == SN_OP_MOD)
@@ -434,6 +509,9 @@ bool sn_jbinary(struct sn_jrun *r, enum sn_jop op, struct sn_jval a, struct sn_j
         return repeat(r, a, sn_jint_of(b), out);
     if (op == SN_OP_MUL && sn_jis_int(a) && repeatable(b))
         return repeat(r, b, sn_jint_of(a), out);
-    return sn_jfail(r, SENNIT_INVALID, "'%s' does not work on a %s and a %s%s", text[op], sn_jtype_name(a), sn_jtype_name(b),
-                    op == SN_OP_ADD && (a.type == SN_J_STR || b.type == SN_J_STR) ? "; join text with ~ or |string" : "");
+    return sn_jfail(r, SENNIT_INVALID, "'%s' does not work on a %s and a %s%s", text[op],
+                    sn_jtype_name(a), sn_jtype_name(b),
+                    op == SN_OP_ADD && (a.type == SN_J_STR || b.type == SN_J_STR)
+                        ? "; join text with ~ or |string"
+                        : "");
 }

@@ -5,9 +5,11 @@
 
 enum { TREE_DEPTH = 400 };
 
-/* ---- errors and tokens --------------------------------------------------------------------------------------- */
+/* ---- errors and tokens
+ * --------------------------------------------------------------------------------------- */
 
-bool sn_jp_fail(struct sn_jparser *p, const struct sn_jtoken *t, sennit_status status, const char *fmt, ...)
+bool sn_jp_fail(struct sn_jparser *p, const struct sn_jtoken *t, sennit_status status,
+                const char *fmt, ...)
 {
     char text[400];
     va_list ap;
@@ -20,13 +22,14 @@ bool sn_jp_fail(struct sn_jparser *p, const struct sn_jtoken *t, sennit_status s
 
 bool sn_jp_unexpected(struct sn_jparser *p, const char *wanted)
 {
-    static const char *const what[] = {"the end of the template", "text", "a tag", "the end of the tag", "{{", "}}"};
+    static const char *const what[] = {"the end of the template", "text", "a tag",
+                                       "the end of the tag",      "{{",   "}}"};
     const struct sn_jtoken *t = p->t;
     if (t->type < SN_ARRAY_LEN(what))
         return sn_jp_fail(p, t, SENNIT_FORMAT, "expected %s, found %s", wanted, what[t->type]);
     if (t->text)
-        return sn_jp_fail(p, t, SENNIT_FORMAT, "expected %s, found '%.*s'", wanted, (int)sn_min_size(t->text->len, 100),
-                          t->text->data);
+        return sn_jp_fail(p, t, SENNIT_FORMAT, "expected %s, found '%.*s'", wanted,
+                          (int)sn_min_size(t->text->len, 100), t->text->data);
     return sn_jp_fail(p, t, SENNIT_FORMAT, "expected %s, found a number", wanted);
 }
 
@@ -42,12 +45,16 @@ bool sn_jp_nomem(struct sn_jparser *p)
 bool sn_jp_enter(struct sn_jparser *p)
 {
     if (p->depth >= SN_J_PARSE_DEPTH)
-        return sn_jp_fail(p, p->t, SENNIT_TOO_BIG, "nested more than %d levels deep", SN_J_PARSE_DEPTH);
+        return sn_jp_fail(p, p->t, SENNIT_TOO_BIG, "nested more than %d levels deep",
+                          SN_J_PARSE_DEPTH);
     p->depth++;
     return true;
 }
 
-bool sn_jp_is_op(const struct sn_jparser *p, const char *op) { return p->t->type == SN_T_OP && sn_jstr_eq(p->t->text, op); }
+bool sn_jp_is_op(const struct sn_jparser *p, const char *op)
+{
+    return p->t->type == SN_T_OP && sn_jstr_eq(p->t->text, op);
+}
 
 bool sn_jp_is_name(const struct sn_jparser *p, const char *name)
 {
@@ -96,7 +103,9 @@ static bool expect(struct sn_jparser *p, enum sn_jtok type, const char *wanted)
     return true;
 }
 
-/* ---- nodes --------------------------------------------------------------------------------------------------- */
+/* ---- nodes
+ * ---------------------------------------------------------------------------------------------------
+ */
 
 struct sn_jnode *sn_jp_node(struct sn_jparser *p, enum sn_jkind kind, const struct sn_jtoken *at)
 {
@@ -133,7 +142,8 @@ bool sn_jp_child(struct sn_jparser *p, struct sn_jnode *n, const struct sn_jnode
     if (child->depth + 1 > n->depth)
         n->depth = child->depth + 1;
     if (n->depth > TREE_DEPTH)
-        return sn_jp_fail(p, p->t, SENNIT_TOO_BIG, "an expression of more than %d levels; split it with set", TREE_DEPTH);
+        return sn_jp_fail(p, p->t, SENNIT_TOO_BIG,
+                          "an expression of more than %d levels; split it with set", TREE_DEPTH);
     return true;
 }
 
@@ -183,11 +193,14 @@ bool sn_jp_intern(struct sn_jparser *p, const struct sn_jstr *name, uint32_t *id
     return true;
 }
 
-/* ---- blocks -------------------------------------------------------------------------------------------------- */
+/* ---- blocks
+ * --------------------------------------------------------------------------------------------------
+ */
 
 static bool parse_statement(struct sn_jparser *p, struct sn_jnode **out);
 
-/* True when the current token, right behind "{%", is one of the `ends` (a list that ends with NULL). */
+/* True when the current token, right behind "{%", is one of the `ends` (a list that ends with
+ * NULL). */
 static bool at_end_tag(const struct sn_jparser *p, const char *const *ends)
 {
     for (; ends && *ends; ends++)
@@ -202,12 +215,14 @@ static bool parse_output(struct sn_jparser *p, struct sn_jblock *body)
     if (!n)
         return false;
     sn_jp_advance(p);
-    return sn_jp_tuple(p, true, false, NULL, &n->a) && sn_jp_child(p, n, n->a) && sn_jp_push(p, body, n) &&
-           expect(p, SN_T_VAR_END, "'}}'");
+    return sn_jp_tuple(p, true, false, NULL, &n->a) && sn_jp_child(p, n, n->a) &&
+           sn_jp_push(p, body, n) && expect(p, SN_T_VAR_END, "'}}'");
 }
 
-/* Reads until one of `ends`, leaving the current token on its name; ends NULL = until the end of the template. */
-static bool parse_body(struct sn_jparser *p, const struct sn_jtoken *open, const char *const *ends, struct sn_jblock *body)
+/* Reads until one of `ends`, leaving the current token on its name; ends NULL = until the end of
+ * the template. */
+static bool parse_body(struct sn_jparser *p, const struct sn_jtoken *open, const char *const *ends,
+                       struct sn_jblock *body)
 {
     if (!sn_jp_enter(p))
         return false;
@@ -228,22 +243,26 @@ static bool parse_body(struct sn_jparser *p, const struct sn_jtoken *open, const
                 sn_jp_leave(p);
                 return true;
             }
-            if (!parse_statement(p, &n) || !sn_jp_push(p, body, n) || !expect(p, SN_T_BLOCK_END, "'%}'"))
+            if (!parse_statement(p, &n) || !sn_jp_push(p, body, n) ||
+                !expect(p, SN_T_BLOCK_END, "'%}'"))
                 return false;
         }
     }
     sn_jp_leave(p);
-    return !ends || sn_jp_fail(p, open, SENNIT_FORMAT, "this tag is never closed by {%% %s %%}", ends[0]);
+    return !ends ||
+           sn_jp_fail(p, open, SENNIT_FORMAT, "this tag is never closed by {%% %s %%}", ends[0]);
 }
 
 /* The rest of an opening tag, then the body up to one of `ends`. */
-static bool parse_block(struct sn_jparser *p, const struct sn_jtoken *open, const char *const *ends, struct sn_jblock *body)
+static bool parse_block(struct sn_jparser *p, const struct sn_jtoken *open, const char *const *ends,
+                        struct sn_jblock *body)
 {
     sn_jp_skip_op(p, ":");
     return expect(p, SN_T_BLOCK_END, "'%}'") && parse_body(p, open, ends, body);
 }
 
-static bool parse_whole(struct sn_jparser *p, const struct sn_jtoken *open, const char *end, struct sn_jblock *body)
+static bool parse_whole(struct sn_jparser *p, const struct sn_jtoken *open, const char *end,
+                        struct sn_jblock *body)
 {
     const char *const ends[] = {end, NULL};
     if (!parse_block(p, open, ends, body))
@@ -294,7 +313,8 @@ static bool parse_for(struct sn_jparser *p, struct sn_jnode *n)
         return false;
     if (!sn_jp_skip_name(p, "in"))
         return sn_jp_unexpected(p, "'in'");
-    if (!sn_jp_tuple(p, false, false, "recursive", &n->b) || (sn_jp_skip_name(p, "if") && !sn_jp_expr(p, &n->c)))
+    if (!sn_jp_tuple(p, false, false, "recursive", &n->b) ||
+        (sn_jp_skip_name(p, "if") && !sn_jp_expr(p, &n->c)))
         return false;
     n->flag = sn_jp_skip_name(p, "recursive");
     p->soft = false;
@@ -367,7 +387,8 @@ static bool parse_signature(struct sn_jparser *p, struct sn_jmacrodef *m)
             if (!sn_jp_expr(p, &m->defaults[m->n_params - 1]))
                 return false;
         } else if (defaults) {
-            return sn_jp_fail(p, at, SENNIT_FORMAT, "a parameter without a default follows one with a default");
+            return sn_jp_fail(p, at, SENNIT_FORMAT,
+                              "a parameter without a default follows one with a default");
         }
     }
     sn_jp_advance(p);
@@ -375,7 +396,8 @@ static bool parse_signature(struct sn_jparser *p, struct sn_jmacrodef *m)
 }
 
 /* Body of a macro or call block: a function of its own, so loops outside are out of reach. */
-static bool parse_function(struct sn_jparser *p, const struct sn_jtoken *open, const char *end, struct sn_jmacrodef *m)
+static bool parse_function(struct sn_jparser *p, const struct sn_jtoken *open, const char *end,
+                           struct sn_jmacrodef *m)
 {
     struct sn_jparser outer = *p;
     p->soft = p->caller = p->varargs = p->kwargs = false;
@@ -411,7 +433,8 @@ static bool parse_macro(struct sn_jparser *p, struct sn_jnode *n)
 
 static bool parse_callblock(struct sn_jparser *p, struct sn_jnode *n)
 {
-    static const struct sn_jstr caller = {.data = "caller", .len = 6, .n_chars = 6, .trusted = true};
+    static const struct sn_jstr caller = {
+        .data = "caller", .len = 6, .n_chars = 6, .trusted = true};
     const struct sn_jtoken *open = p->t;
     sn_jp_advance(p);
     struct sn_jmacrodef *m = n->macro = sn_jarena_alloc(p->arena, sizeof *m);
@@ -442,8 +465,8 @@ static bool parse_with(struct sn_jparser *p, struct sn_jnode *n)
             return false;
         if (!sn_jp_target(p, false, NULL, &target))
             return false;
-        if (!sn_jp_expect_op(p, "=") || !sn_jp_expr(p, &value) || !sn_jp_push(p, &n->items, target) ||
-            !sn_jp_push(p, &n->items, value))
+        if (!sn_jp_expect_op(p, "=") || !sn_jp_expr(p, &value) ||
+            !sn_jp_push(p, &n->items, target) || !sn_jp_push(p, &n->items, value))
             return false;
     }
     return parse_whole(p, open, "endwith", &n->body);
@@ -463,20 +486,22 @@ static bool parse_generation(struct sn_jparser *p, struct sn_jnode *n)
 static bool parse_jump(struct sn_jparser *p, struct sn_jnode *n)
 {
     if (p->loop_depth == 0)
-        return sn_jp_fail(p, p->t, SENNIT_FORMAT, "'%s' outside a loop", n->kind == SN_N_BREAK ? "break" : "continue");
+        return sn_jp_fail(p, p->t, SENNIT_FORMAT, "'%s' outside a loop",
+                          n->kind == SN_N_BREAK ? "break" : "continue");
     sn_jp_advance(p);
     return true;
 }
 
 static bool refuse_tag(struct sn_jparser *p)
 {
-    static const char *const known[] = {"include", "import", "from",  "extends", "block", "autoescape",
-                                        "print",   "do",     "debug", "trans",   NULL};
+    static const char *const known[] = {"include", "import",     "from",  "extends",
+                                        "block",   "autoescape", "print", "do",
+                                        "debug",   "trans",      NULL};
     if (at_end_tag(p, known))
-        return sn_jp_fail(p, p->t, SENNIT_UNSUPPORTED, "the statement '%.*s' is not supported", (int)sn_min_size(p->t->text->len, 100),
-                          p->t->text->data);
-    return sn_jp_fail(p, p->t, SENNIT_FORMAT, "unknown or misplaced tag '%.*s'", (int)sn_min_size(p->t->text->len, 100),
-                      p->t->text->data);
+        return sn_jp_fail(p, p->t, SENNIT_UNSUPPORTED, "the statement '%.*s' is not supported",
+                          (int)sn_min_size(p->t->text->len, 100), p->t->text->data);
+    return sn_jp_fail(p, p->t, SENNIT_FORMAT, "unknown or misplaced tag '%.*s'",
+                      (int)sn_min_size(p->t->text->len, 100), p->t->text->data);
 }
 
 static bool parse_statement(struct sn_jparser *p, struct sn_jnode **out)
@@ -505,14 +530,16 @@ static bool parse_statement(struct sn_jparser *p, struct sn_jnode **out)
     return refuse_tag(p);
 }
 
-/* ---- whole template ------------------------------------------------------------------------------------------ */
+/* ---- whole template
+ * ------------------------------------------------------------------------------------------ */
 
 static bool intern_reserved(struct sn_jparser *p)
 {
-    static const struct sn_jstr names[SN_ID_RESERVED] = {{.data = "loop", .len = 4, .n_chars = 4},
-                                                         {.data = "caller", .len = 6, .n_chars = 6},
-                                                         {.data = "varargs", .len = 7, .n_chars = 7},
-                                                         {.data = "kwargs", .len = 6, .n_chars = 6}};
+    static const struct sn_jstr names[SN_ID_RESERVED] = {
+        {.data = "loop", .len = 4, .n_chars = 4},
+        {.data = "caller", .len = 6, .n_chars = 6},
+        {.data = "varargs", .len = 7, .n_chars = 7},
+        {.data = "kwargs", .len = 6, .n_chars = 6}};
     for (uint32_t i = 0; i < SN_ID_RESERVED; i++) {
         uint32_t id;
         if (!sn_jp_intern(p, &names[i], &id))
@@ -521,16 +548,19 @@ static bool intern_reserved(struct sn_jparser *p)
     return true;
 }
 
-sennit_status sn_jinja_parse(struct sn_jarena *arena, const struct sn_jtoken *tokens, size_t n_tokens,
-                             struct sn_jblock *body, struct sn_jnames *names, struct sennit_error *err)
+sennit_status sn_jinja_parse(struct sn_jarena *arena, const struct sn_jtoken *tokens,
+                             size_t n_tokens, struct sn_jblock *body, struct sn_jnames *names,
+                             struct sennit_error *err)
 {
-    struct sn_jparser p = {.arena = arena, .err = err, .t = tokens, .end = tokens + n_tokens - 1, .names = names};
+    struct sn_jparser p = {
+        .arena = arena, .err = err, .t = tokens, .end = tokens + n_tokens - 1, .names = names};
     if (!intern_reserved(&p) || !parse_body(&p, p.t, NULL, body))
         return p.status;
     if (p.pending.n > 0) {
         const struct sn_jnode *n = p.pending.v[0];
-        return sn_fail(err, SENNIT_UNSUPPORTED, "template line %u, column %u: no %s named '%.*s'", n->line, n->col,
-                       n->kind == SN_N_FILTER ? "filter" : "test", (int)sn_min_size(n->name->len, 100), n->name->data);
+        return sn_fail(err, SENNIT_UNSUPPORTED, "template line %u, column %u: no %s named '%.*s'",
+                       n->line, n->col, n->kind == SN_N_FILTER ? "filter" : "test",
+                       (int)sn_min_size(n->name->len, 100), n->name->data);
     }
     return SENNIT_OK;
 }

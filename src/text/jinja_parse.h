@@ -1,11 +1,13 @@
-/* Shared by the two halves of the parser: jinja_parse.c (statements) and jinja_parse_expr.c (expressions). */
+/* Shared by the two halves of the parser: jinja_parse.c (statements) and jinja_parse_expr.c
+ * (expressions). */
 #ifndef SN_TEXT_JINJA_PARSE_H
 #define SN_TEXT_JINJA_PARSE_H
 
 #include "text/jinja_ast.h"
 #include "text/jinja_run.h"
 
-/* Nesting of the source: brackets, blocks, chains of operators. The evaluator's own limit is on top. */
+/* Nesting of the source: brackets, blocks, chains of operators. The evaluator's own limit is on
+ * top. */
 enum { SN_J_PARSE_DEPTH = 200 };
 
 struct sn_jparser {
@@ -18,22 +20,26 @@ struct sn_jparser {
     uint32_t *name_index; /* hash table of id + 1 */
     uint32_t n_name_index;
     uint32_t depth;
-    uint32_t loop_depth;           /* loops around that break may leave */
-    bool soft;                     /* inside an if: an unknown filter is an error only when it is reached */
-    struct sn_jblock pending;      /* unknown filters and tests outside such places */
-    bool caller, varargs, kwargs;  /* the macro being read names these */
+    uint32_t loop_depth; /* loops around that break may leave */
+    bool soft;           /* inside an if: an unknown filter is an error only when it is reached */
+    struct sn_jblock pending;     /* unknown filters and tests outside such places */
+    bool caller, varargs, kwargs; /* the macro being read names these */
 };
 
-SN_MUST bool sn_jp_fail(struct sn_jparser *p, const struct sn_jtoken *t, sennit_status status, const char *fmt, ...)
-    SENNIT_PRINTF(4, 5);
+SN_MUST bool sn_jp_fail(struct sn_jparser *p, const struct sn_jtoken *t, sennit_status status,
+                        const char *fmt, ...) SENNIT_PRINTF(4, 5);
 SN_MUST bool sn_jp_unexpected(struct sn_jparser *p, const char *wanted);
 SN_MUST bool sn_jp_nomem(struct sn_jparser *p);
 SN_MUST bool sn_jp_enter(struct sn_jparser *p);
-static inline void sn_jp_leave(struct sn_jparser *p) { p->depth--; }
+static inline void sn_jp_leave(struct sn_jparser *p)
+{
+    p->depth--;
+}
 
 bool sn_jp_is_op(const struct sn_jparser *p, const char *op);
 bool sn_jp_is_name(const struct sn_jparser *p, const char *name);
-bool sn_jp_next_is_name(const struct sn_jparser *p, const char *name); /* the token after the current one */
+bool sn_jp_next_is_name(const struct sn_jparser *p,
+                        const char *name); /* the token after the current one */
 void sn_jp_advance(struct sn_jparser *p);
 bool sn_jp_skip_op(struct sn_jparser *p, const char *op);
 bool sn_jp_skip_name(struct sn_jparser *p, const char *name);
@@ -47,8 +53,10 @@ SN_MUST bool sn_jp_intern(struct sn_jparser *p, const struct sn_jstr *name, uint
 
 SN_MUST bool sn_jp_expr(struct sn_jparser *p, struct sn_jnode **out);
 /* with_cond false: `a if b` is not read. end_name: a name that ends the tuple, or NULL. */
-SN_MUST bool sn_jp_tuple(struct sn_jparser *p, bool with_cond, bool parens, const char *end_name, struct sn_jnode **out);
-SN_MUST bool sn_jp_target(struct sn_jparser *p, bool with_ns, const char *end_name, struct sn_jnode **out);
+SN_MUST bool sn_jp_tuple(struct sn_jparser *p, bool with_cond, bool parens, const char *end_name,
+                         struct sn_jnode **out);
+SN_MUST bool sn_jp_target(struct sn_jparser *p, bool with_ns, const char *end_name,
+                          struct sn_jnode **out);
 /* A chain of filters; `first` reads one without the leading bar. *node may start as NULL. */
 SN_MUST bool sn_jp_filters(struct sn_jparser *p, bool first, struct sn_jnode **node);
 

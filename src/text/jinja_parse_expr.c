@@ -1,12 +1,13 @@
 /* Expressions, by recursive descent in the order of jinja2/parser.py:
- *   cond: or [if or [else cond]] · or · and · not · compare · + - · ~ · * / // % · ** · unary · postfix · filters */
+ *   cond: or [if or [else cond]] · or · and · not · compare · + - · ~ · * / // % · ** · unary ·
+ * postfix · filters */
 #include "text/jinja_parse.h"
 
 static bool parse_or(struct sn_jparser *p, struct sn_jnode **out);
 static bool parse_unary(struct sn_jparser *p, bool with_filter, struct sn_jnode **out);
 
-static struct sn_jnode *node2(struct sn_jparser *p, enum sn_jkind kind, const struct sn_jtoken *at, struct sn_jnode *a,
-                              struct sn_jnode *b)
+static struct sn_jnode *node2(struct sn_jparser *p, enum sn_jkind kind, const struct sn_jtoken *at,
+                              struct sn_jnode *a, struct sn_jnode *b)
 {
     struct sn_jnode *n = sn_jp_node(p, kind, at);
     if (!n || !sn_jp_child(p, n, a) || (b && !sn_jp_child(p, n, b)))
@@ -16,14 +17,17 @@ static struct sn_jnode *node2(struct sn_jparser *p, enum sn_jkind kind, const st
     return n;
 }
 
-static bool push_child(struct sn_jparser *p, struct sn_jnode *n, struct sn_jblock *list, struct sn_jnode *child)
+static bool push_child(struct sn_jparser *p, struct sn_jnode *n, struct sn_jblock *list,
+                       struct sn_jnode *child)
 {
     return sn_jp_push(p, list, child) && sn_jp_child(p, n, child);
 }
 
-/* ---- literals and names -------------------------------------------------------------------------------------- */
+/* ---- literals and names
+ * -------------------------------------------------------------------------------------- */
 
-static bool constant(struct sn_jparser *p, const struct sn_jtoken *at, struct sn_jval v, struct sn_jnode **out)
+static bool constant(struct sn_jparser *p, const struct sn_jtoken *at, struct sn_jval v,
+                     struct sn_jnode **out)
 {
     *out = sn_jp_node(p, SN_N_CONST, at);
     if (*out)
@@ -150,13 +154,16 @@ static bool parse_primary(struct sn_jparser *p, bool with_ns, struct sn_jnode **
     return ok;
 }
 
-/* ---- postfix: attributes, subscripts, calls, filters, tests ---------------------------------------------------- */
+/* ---- postfix: attributes, subscripts, calls, filters, tests
+ * ---------------------------------------------------- */
 
-static bool add_kwarg(struct sn_jparser *p, struct sn_jargnodes *args, const struct sn_jstr *name, struct sn_jnode *v)
+static bool add_kwarg(struct sn_jparser *p, struct sn_jargnodes *args, const struct sn_jstr *name,
+                      struct sn_jnode *v)
 {
     for (uint32_t i = 0; i < args->n_kw; i++)
         if (sn_jstr_same(args->kw[i].name, name))
-            return sn_jp_fail(p, p->t, SENNIT_FORMAT, "keyword argument '%.*s' is given twice", (int)sn_min_size(name->len, 100), name->data);
+            return sn_jp_fail(p, p->t, SENNIT_FORMAT, "keyword argument '%.*s' is given twice",
+                              (int)sn_min_size(name->len, 100), name->data);
     if (args->n_kw == args->cap_kw) {
         uint32_t cap = args->cap_kw ? args->cap_kw * 2 : 4;
         struct sn_jkwnode *kw = sn_jarena_alloc(p->arena, cap * sizeof *kw);
@@ -228,7 +235,8 @@ static bool parse_subscribed(struct sn_jparser *p, struct sn_jnode **out)
             return true;
     }
     for (int k = 1; k < 3 && sn_jp_skip_op(p, ":"); k++)
-        if (!sn_jp_is_op(p, ":") && !sn_jp_is_op(p, "]") && !sn_jp_is_op(p, ",") && !sn_jp_expr(p, &part[k]))
+        if (!sn_jp_is_op(p, ":") && !sn_jp_is_op(p, "]") && !sn_jp_is_op(p, ",") &&
+            !sn_jp_expr(p, &part[k]))
             return false;
     struct sn_jnode *n = *out = sn_jp_node(p, SN_N_SLICE, at);
     if (!n)
@@ -265,7 +273,8 @@ static bool parse_brackets(struct sn_jparser *p, struct sn_jnode **node)
     if (tuple)
         for (uint32_t i = 0; i < tuple->items.n; i++)
             if (tuple->items.v[i]->kind == SN_N_SLICE)
-                return sn_jp_fail(p, at, SENNIT_UNSUPPORTED, "slices of several dimensions are not supported");
+                return sn_jp_fail(p, at, SENNIT_UNSUPPORTED,
+                                  "slices of several dimensions are not supported");
     if (!sn_jp_expect_op(p, "]"))
         return false;
     if (key->kind == SN_N_SLICE) {
@@ -326,7 +335,8 @@ static bool parse_postfix(struct sn_jparser *p, struct sn_jnode **node)
     }
 }
 
-/* A filter's or test's name; one with dots is known to no table, so the last part is enough for the message. */
+/* A filter's or test's name; one with dots is known to no table, so the last part is enough for the
+ * message. */
 static bool parse_dotted(struct sn_jparser *p, const struct sn_jstr **name, bool *dotted)
 {
     *dotted = false;
@@ -341,7 +351,10 @@ static bool parse_dotted(struct sn_jparser *p, const struct sn_jstr **name, bool
     }
 }
 
-static bool unknown(struct sn_jparser *p, struct sn_jnode *n) { return p->soft || sn_jp_push(p, &p->pending, n); }
+static bool unknown(struct sn_jparser *p, struct sn_jnode *n)
+{
+    return p->soft || sn_jp_push(p, &p->pending, n);
+}
 
 bool sn_jp_filters(struct sn_jparser *p, bool first, struct sn_jnode **node)
 {
@@ -396,7 +409,8 @@ static bool parse_test(struct sn_jparser *p, struct sn_jnode **node)
         struct sn_jnode *arg;
         if (sn_jp_is_name(p, "is"))
             return sn_jp_fail(p, p->t, SENNIT_FORMAT, "tests cannot be chained with 'is'");
-        if (!parse_primary(p, false, &arg) || !parse_postfix(p, &arg) || !push_child(p, n, &n->args.pos, arg))
+        if (!parse_primary(p, false, &arg) || !parse_postfix(p, &arg) ||
+            !push_child(p, n, &n->args.pos, arg))
             return false;
     }
     *node = negated ? node2(p, SN_N_NOT, at, n, NULL) : n;
@@ -420,7 +434,9 @@ static bool parse_filter_expr(struct sn_jparser *p, struct sn_jnode **node)
     }
 }
 
-/* ---- operators ----------------------------------------------------------------------------------------------- */
+/* ---- operators
+ * -----------------------------------------------------------------------------------------------
+ */
 
 static bool parse_signed(struct sn_jparser *p, struct sn_jnode **out)
 {
@@ -462,7 +478,8 @@ static bool match_op(struct sn_jparser *p, const struct level *ops, size_t n, en
 
 /* Left-associative operators of one level over `next`. */
 static bool parse_level(struct sn_jparser *p, const struct level *ops, size_t n_ops,
-                        bool (*next)(struct sn_jparser *, struct sn_jnode **), struct sn_jnode **out)
+                        bool (*next)(struct sn_jparser *, struct sn_jnode **),
+                        struct sn_jnode **out)
 {
     if (!next(p, out))
         return false;
@@ -479,7 +496,10 @@ static bool parse_level(struct sn_jparser *p, const struct level *ops, size_t n_
     return true;
 }
 
-static bool parse_operand(struct sn_jparser *p, struct sn_jnode **out) { return parse_unary(p, true, out); }
+static bool parse_operand(struct sn_jparser *p, struct sn_jnode **out)
+{
+    return parse_unary(p, true, out);
+}
 
 static bool parse_pow(struct sn_jparser *p, struct sn_jnode **out)
 {
@@ -489,7 +509,8 @@ static bool parse_pow(struct sn_jparser *p, struct sn_jnode **out)
 
 static bool parse_product(struct sn_jparser *p, struct sn_jnode **out)
 {
-    static const struct level ops[] = {{"*", SN_OP_MUL}, {"/", SN_OP_DIV}, {"//", SN_OP_FLOORDIV}, {"%", SN_OP_MOD}};
+    static const struct level ops[] = {
+        {"*", SN_OP_MUL}, {"/", SN_OP_DIV}, {"//", SN_OP_FLOORDIV}, {"%", SN_OP_MOD}};
     return parse_level(p, ops, SN_ARRAY_LEN(ops), parse_pow, out);
 }
 
@@ -632,7 +653,8 @@ bool sn_jp_expr(struct sn_jparser *p, struct sn_jnode **out)
     return ok;
 }
 
-/* ---- tuples and targets ---------------------------------------------------------------------------------------- */
+/* ---- tuples and targets
+ * ---------------------------------------------------------------------------------------- */
 
 enum tuple_of { TUPLE_EXPR, TUPLE_OR, TUPLE_TARGET, TUPLE_NS_TARGET };
 
@@ -642,8 +664,8 @@ static bool tuple_ends(const struct sn_jparser *p, const char *end_name)
            (end_name && sn_jp_is_name(p, end_name));
 }
 
-static bool parse_tuple_of(struct sn_jparser *p, enum tuple_of what, bool parens, const char *end_name,
-                           struct sn_jnode **out)
+static bool parse_tuple_of(struct sn_jparser *p, enum tuple_of what, bool parens,
+                           const char *end_name, struct sn_jnode **out)
 {
     const struct sn_jtoken *at = p->t;
     struct sn_jblock items = {0};
@@ -654,7 +676,8 @@ static bool parse_tuple_of(struct sn_jparser *p, enum tuple_of what, bool parens
             return false;
         if (tuple_ends(p, end_name))
             break;
-        if (!(what == TUPLE_EXPR ? sn_jp_expr(p, &one) : what == TUPLE_OR ? parse_or(p, &one)
+        if (!(what == TUPLE_EXPR ? sn_jp_expr(p, &one)
+              : what == TUPLE_OR ? parse_or(p, &one)
                                  : parse_primary(p, what == TUPLE_NS_TARGET, &one)))
             return false;
         if (!sn_jp_push(p, &items, one))
@@ -679,19 +702,23 @@ static bool parse_tuple_of(struct sn_jparser *p, enum tuple_of what, bool parens
     return true;
 }
 
-bool sn_jp_tuple(struct sn_jparser *p, bool with_cond, bool parens, const char *end_name, struct sn_jnode **out)
+bool sn_jp_tuple(struct sn_jparser *p, bool with_cond, bool parens, const char *end_name,
+                 struct sn_jnode **out)
 {
     return parse_tuple_of(p, with_cond ? TUPLE_EXPR : TUPLE_OR, parens, end_name, out);
 }
 
-static bool check_target(struct sn_jparser *p, const struct sn_jtoken *at, const struct sn_jnode *n, bool in_loop)
+static bool check_target(struct sn_jparser *p, const struct sn_jtoken *at, const struct sn_jnode *n,
+                         bool in_loop)
 {
     if (n->kind == SN_N_NAME && n->id == SN_ID_LOOP && in_loop)
         return sn_jp_fail(p, at, SENNIT_FORMAT, "'loop' cannot be assigned to in a loop");
     if (n->kind == SN_N_NAME || n->kind == SN_N_NSREF)
         return true;
     if (n->kind != SN_N_TUPLE)
-        return sn_jp_fail(p, at, SENNIT_FORMAT, "this cannot be assigned to; name a variable, or namespace.attribute in a set");
+        return sn_jp_fail(
+            p, at, SENNIT_FORMAT,
+            "this cannot be assigned to; name a variable, or namespace.attribute in a set");
     for (uint32_t i = 0; i < n->items.n; i++)
         if (!check_target(p, at, n->items.v[i], in_loop))
             return false;

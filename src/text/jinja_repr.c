@@ -5,7 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* The shortest decimal that reads back as f, in Python's layout: an exponent below 1e-4 and from 1e16 on. */
+/* The shortest decimal that reads back as f, in Python's layout: an exponent below 1e-4 and from
+ * 1e16 on. */
 void sn_jfloat_repr(struct sn_jsb *b, double f)
 {
     char sci[40], text[400];
@@ -38,7 +39,8 @@ static void put_int(struct sn_jsb *b, int64_t i)
 
 static void repr_string(struct sn_jsb *b, const struct sn_jstr *s)
 {
-    bool single = memchr(s->data, '\'', s->len) != NULL, twice = memchr(s->data, '"', s->len) != NULL;
+    bool single = memchr(s->data, '\'', s->len) != NULL,
+         twice = memchr(s->data, '"', s->len) != NULL;
     const char *quote = single && !twice ? "\"" : "'";
     sn_jsb_text(b, quote);
     for (size_t i = 0; i < s->len;) {
@@ -50,7 +52,11 @@ static void repr_string(struct sn_jsb *b, const struct sn_jstr *s)
         else if (cp == '\\' || cp == (uint32_t)(unsigned char)quote[0])
             snprintf(text, sizeof text, "\\%c", (char)cp);
         else if (!sn_uni_printable(cp))
-            snprintf(text, sizeof text, cp < 0x100 ? "\\x%02x" : cp < 0x10000 ? "\\u%04x" : "\\U%08x", cp);
+            snprintf(text, sizeof text,
+                     cp < 0x100     ? "\\x%02x"
+                     : cp < 0x10000 ? "\\u%04x"
+                                    : "\\U%08x",
+                     cp);
         if (text[0])
             sn_jsb_bytes(b, text, strlen(text), sn_jtrust(s, at));
         else
@@ -73,8 +79,8 @@ static void repr_seq(struct sn_jsb *b, struct sn_jval v)
     const struct sn_jseq *s = v.u.seq;
     if (v.type == SN_J_RANGE) {
         char text[80];
-        snprintf(text, sizeof text, s->step == 1 ? "range(%lld, %lld)" : "range(%lld, %lld, %lld)", (long long)s->start,
-                 (long long)s->stop, (long long)s->step);
+        snprintf(text, sizeof text, s->step == 1 ? "range(%lld, %lld)" : "range(%lld, %lld, %lld)",
+                 (long long)s->start, (long long)s->stop, (long long)s->step);
         sn_jsb_text(b, text);
         return;
     }
@@ -106,7 +112,9 @@ static void unprintable(struct sn_jsb *b, struct sn_jval v)
 {
     b->failed = true;
     (void)!sn_jfail(b->r, SENNIT_UNSUPPORTED, "a %s cannot be printed%s", sn_jtype_name(v),
-                    v.type == SN_J_ITER ? "; use |list" : v.type == SN_J_MACRO ? "; call it" : "");
+                    v.type == SN_J_ITER    ? "; use |list"
+                    : v.type == SN_J_MACRO ? "; call it"
+                                           : "");
 }
 
 void sn_jrepr(struct sn_jsb *b, struct sn_jval v)
@@ -117,11 +125,21 @@ void sn_jrepr(struct sn_jsb *b, struct sn_jval v)
     }
     switch (v.type) {
     case SN_J_ABSENT:
-    case SN_J_UNDEF: sn_jsb_text(b, "Undefined"); break;
-    case SN_J_NONE: sn_jsb_text(b, "None"); break;
-    case SN_J_BOOL: sn_jsb_text(b, v.u.b ? "True" : "False"); break;
-    case SN_J_INT: put_int(b, v.u.i); break;
-    case SN_J_FLOAT: sn_jfloat_repr(b, v.u.f); break;
+    case SN_J_UNDEF:
+        sn_jsb_text(b, "Undefined");
+        break;
+    case SN_J_NONE:
+        sn_jsb_text(b, "None");
+        break;
+    case SN_J_BOOL:
+        sn_jsb_text(b, v.u.b ? "True" : "False");
+        break;
+    case SN_J_INT:
+        put_int(b, v.u.i);
+        break;
+    case SN_J_FLOAT:
+        sn_jfloat_repr(b, v.u.f);
+        break;
     case SN_J_STR:
         if (v.u.s->markup)
             sn_jsb_text(b, "Markup(");
@@ -132,8 +150,12 @@ void sn_jrepr(struct sn_jsb *b, struct sn_jval v)
     case SN_J_LIST:
     case SN_J_TUPLE:
     case SN_J_RANGE:
-    case SN_J_VIEW: repr_seq(b, v); break;
-    case SN_J_DICT: repr_dict(b, v.u.dict); break;
+    case SN_J_VIEW:
+        repr_seq(b, v);
+        break;
+    case SN_J_DICT:
+        repr_dict(b, v.u.dict);
+        break;
     case SN_J_NS:
         sn_jsb_text(b, "<Namespace ");
         repr_dict(b, v.u.dict);
@@ -143,7 +165,9 @@ void sn_jrepr(struct sn_jsb *b, struct sn_jval v)
     case SN_J_FUNC:
     case SN_J_MACRO:
     case SN_J_METHOD:
-    case SN_J_LOOP: unprintable(b, v); break;
+    case SN_J_LOOP:
+        unprintable(b, v);
+        break;
     }
     sn_jleave(b->r);
 }
@@ -161,7 +185,9 @@ bool sn_jstr_of(struct sn_jrun *r, struct sn_jval v, const struct sn_jstr **out)
     return sn_jsb_done(&b, out);
 }
 
-/* ---- JSON ---------------------------------------------------------------------------------------------------- */
+/* ---- JSON
+ * ----------------------------------------------------------------------------------------------------
+ */
 
 static void put_json_escape(struct sn_jsb *b, uint32_t cp, bool trusted)
 {
@@ -173,7 +199,8 @@ static void put_json_escape(struct sn_jsb *b, uint32_t cp, bool trusted)
     else if (cp < 0x10000)
         snprintf(text, sizeof text, "\\u%04x", cp);
     else
-        snprintf(text, sizeof text, "\\u%04x\\u%04x", 0xD800 + ((cp - 0x10000) >> 10), 0xDC00 + ((cp - 0x10000) & 0x3FF));
+        snprintf(text, sizeof text, "\\u%04x\\u%04x", 0xD800 + ((cp - 0x10000) >> 10),
+                 0xDC00 + ((cp - 0x10000) & 0x3FF));
     sn_jsb_bytes(b, text, strlen(text), trusted);
 }
 
@@ -211,7 +238,8 @@ static void put_json_float(struct sn_jsb *b, double f)
 static void put_json_fail(struct sn_jsb *b, const char *what, struct sn_jval v)
 {
     if (!b->failed)
-        (void)!sn_jfail(b->r, SENNIT_INVALID, "tojson: a %s %s", v.type == SN_J_UNDEF ? "undefined value" : sn_jtype_name(v), what);
+        (void)!sn_jfail(b->r, SENNIT_INVALID, "tojson: a %s %s",
+                        v.type == SN_J_UNDEF ? "undefined value" : sn_jtype_name(v), what);
     b->failed = true;
 }
 
@@ -254,7 +282,8 @@ static size_t *sorted_keys(struct sn_jsb *b, const struct sn_jdict *d)
     return order;
 }
 
-static void put_json_dict(struct sn_jsb *b, const struct sn_jdict *d, const struct sn_jjson *o, uint32_t level)
+static void put_json_dict(struct sn_jsb *b, const struct sn_jdict *d, const struct sn_jjson *o,
+                          uint32_t level)
 {
     size_t *order = o->sort_keys ? sorted_keys(b, d) : NULL;
     sn_jsb_text(b, "{");
@@ -272,7 +301,8 @@ static void put_json_dict(struct sn_jsb *b, const struct sn_jdict *d, const stru
     sn_jsb_text(b, "}");
 }
 
-static void put_json_list(struct sn_jsb *b, const struct sn_jseq *s, const struct sn_jjson *o, uint32_t level)
+static void put_json_list(struct sn_jsb *b, const struct sn_jseq *s, const struct sn_jjson *o,
+                          uint32_t level)
 {
     sn_jsb_text(b, "[");
     for (size_t i = 0; i < s->n && !b->failed; i++) {
@@ -293,15 +323,31 @@ void sn_jto_json(struct sn_jsb *b, struct sn_jval v, const struct sn_jjson *o, u
         return;
     }
     switch (v.type) {
-    case SN_J_NONE: sn_jsb_text(b, "null"); break;
-    case SN_J_BOOL: sn_jsb_text(b, v.u.b ? "true" : "false"); break;
-    case SN_J_INT: put_int(b, v.u.i); break;
-    case SN_J_FLOAT: put_json_float(b, v.u.f); break;
-    case SN_J_STR: put_json_string(b, v.u.s, o->ascii); break;
+    case SN_J_NONE:
+        sn_jsb_text(b, "null");
+        break;
+    case SN_J_BOOL:
+        sn_jsb_text(b, v.u.b ? "true" : "false");
+        break;
+    case SN_J_INT:
+        put_int(b, v.u.i);
+        break;
+    case SN_J_FLOAT:
+        put_json_float(b, v.u.f);
+        break;
+    case SN_J_STR:
+        put_json_string(b, v.u.s, o->ascii);
+        break;
     case SN_J_LIST:
-    case SN_J_TUPLE: put_json_list(b, v.u.seq, o, level); break;
-    case SN_J_DICT: put_json_dict(b, v.u.dict, o, level); break;
-    default: put_json_fail(b, "cannot be written as JSON", v); break;
+    case SN_J_TUPLE:
+        put_json_list(b, v.u.seq, o, level);
+        break;
+    case SN_J_DICT:
+        put_json_dict(b, v.u.dict, o, level);
+        break;
+    default:
+        put_json_fail(b, "cannot be written as JSON", v);
+        break;
     }
     sn_jleave(b->r);
 }

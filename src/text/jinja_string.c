@@ -1,9 +1,14 @@
 /* Strings: building, cutting and joining them without losing which byte is trusted. */
 #include "text/jinja_run.h"
 
-/* ---- builder ------------------------------------------------------------------------------------------------- */
+/* ---- builder
+ * -------------------------------------------------------------------------------------------------
+ */
 
-void sn_jsb_init(struct sn_jsb *b, struct sn_jrun *r) { *b = (struct sn_jsb){.r = r, .trusted = true}; }
+void sn_jsb_init(struct sn_jsb *b, struct sn_jrun *r)
+{
+    *b = (struct sn_jsb){.r = r, .trusted = true};
+}
 
 static bool sb_reserve(struct sn_jsb *b, size_t more)
 {
@@ -57,7 +62,10 @@ void sn_jsb_bytes(struct sn_jsb *b, const char *data, size_t n, bool trusted)
     b->len += n;
 }
 
-void sn_jsb_text(struct sn_jsb *b, const char *z) { sn_jsb_bytes(b, z, strlen(z), true); }
+void sn_jsb_text(struct sn_jsb *b, const char *z)
+{
+    sn_jsb_bytes(b, z, strlen(z), true);
+}
 
 void sn_jsb_part(struct sn_jsb *b, const struct sn_jstr *s, size_t from, size_t to)
 {
@@ -74,7 +82,10 @@ void sn_jsb_part(struct sn_jsb *b, const struct sn_jstr *s, size_t from, size_t 
     b->len += to - from;
 }
 
-void sn_jsb_str(struct sn_jsb *b, const struct sn_jstr *s) { sn_jsb_part(b, s, 0, s->len); }
+void sn_jsb_str(struct sn_jsb *b, const struct sn_jstr *s)
+{
+    sn_jsb_part(b, s, 0, s->len);
+}
 
 void sn_jsb_char(struct sn_jsb *b, uint32_t cp, bool trusted)
 {
@@ -87,7 +98,8 @@ bool sn_jsb_done(struct sn_jsb *b, const struct sn_jstr **out)
     struct sn_jstr *s = b->failed ? NULL : sn_jnew(b->r, 1, sizeof *s);
     if (!s)
         return false;
-    *s = (struct sn_jstr){.data = b->data ? b->data : "", .mask = b->mask, .len = b->len, .trusted = b->trusted};
+    *s = (struct sn_jstr){
+        .data = b->data ? b->data : "", .mask = b->mask, .len = b->len, .trusted = b->trusted};
     s->n_chars = sn_uni_count(s->data, s->len);
     *out = s;
     return true;
@@ -102,9 +114,12 @@ bool sn_jsb_val(struct sn_jsb *b, struct sn_jval *out)
     return true;
 }
 
-/* ---- cutting ------------------------------------------------------------------------------------------------- */
+/* ---- cutting
+ * -------------------------------------------------------------------------------------------------
+ */
 
-bool sn_jslice_bytes(struct sn_jrun *r, const struct sn_jstr *s, size_t from, size_t to, struct sn_jval *out)
+bool sn_jslice_bytes(struct sn_jrun *r, const struct sn_jstr *s, size_t from, size_t to,
+                     struct sn_jval *out)
 {
     struct sn_jstr *part = sn_jnew(r, 1, sizeof *part);
     if (!part)
@@ -150,10 +165,12 @@ bool sn_jfind(const struct sn_jstr *s, size_t from, const struct sn_jstr *what, 
     return p != NULL;
 }
 
-/* ---- joining ------------------------------------------------------------------------------------------------- */
+/* ---- joining
+ * -------------------------------------------------------------------------------------------------
+ */
 
-/* A buffer that several strings share: each one is a prefix of it. The string that ends where the buffer's content
- * ends may be extended in place, which makes `x = x + y` in a loop linear. */
+/* A buffer that several strings share: each one is a prefix of it. The string that ends where the
+ * buffer's content ends may be extended in place, which makes `x = x + y` in a loop linear. */
 struct sn_jgrow {
     char *data;
     uint8_t *mask;
@@ -191,8 +208,12 @@ bool sn_jescape(struct sn_jrun *r, const struct sn_jstr *s, const struct sn_jstr
     struct sn_jsb b;
     sn_jsb_init(&b, r);
     for (size_t i = 0; i < s->len; i++) {
-        const char *to = s->data[i] == '&' ? "&amp;" : s->data[i] == '<' ? "&lt;" : s->data[i] == '>' ? "&gt;"
-                         : s->data[i] == '\'' ? "&#39;" : s->data[i] == '"' ? "&#34;" : NULL;
+        const char *to = s->data[i] == '&'    ? "&amp;"
+                         : s->data[i] == '<'  ? "&lt;"
+                         : s->data[i] == '>'  ? "&gt;"
+                         : s->data[i] == '\'' ? "&#39;"
+                         : s->data[i] == '"'  ? "&#34;"
+                                              : NULL;
         if (to)
             sn_jsb_bytes(&b, to, strlen(to), sn_jtrust(s, i));
         else
@@ -201,7 +222,8 @@ bool sn_jescape(struct sn_jrun *r, const struct sn_jstr *s, const struct sn_jstr
     return sn_jsb_done(&b, out);
 }
 
-bool sn_jconcat(struct sn_jrun *r, const struct sn_jstr *a, const struct sn_jstr *b, const struct sn_jstr **out)
+bool sn_jconcat(struct sn_jrun *r, const struct sn_jstr *a, const struct sn_jstr *b,
+                const struct sn_jstr **out)
 {
     const struct sn_jstr *only = a->len == 0 ? b : b->len == 0 ? a : NULL;
     if (only && !only->markup) {
@@ -216,7 +238,10 @@ bool sn_jconcat(struct sn_jrun *r, const struct sn_jstr *a, const struct sn_jstr
     if (!s)
         return false;
     copy_in(g, b);
-    *s = (struct sn_jstr){.data = g->data, .mask = g->mask, .len = total, .n_chars = a->n_chars + b->n_chars,
+    *s = (struct sn_jstr){.data = g->data,
+                          .mask = g->mask,
+                          .len = total,
+                          .n_chars = a->n_chars + b->n_chars,
                           .grow = g};
     if (!a->mask && !b->mask && a->trusted == b->trusted) {
         s->mask = NULL;
@@ -226,7 +251,9 @@ bool sn_jconcat(struct sn_jrun *r, const struct sn_jstr *a, const struct sn_jstr
     return true;
 }
 
-/* ---- case ---------------------------------------------------------------------------------------------------- */
+/* ---- case
+ * ----------------------------------------------------------------------------------------------------
+ */
 
 /* A capital sigma at the end of a word lowers to the final form. */
 static bool final_sigma(const struct sn_jstr *s, size_t at, size_t next, uint32_t before)
@@ -237,8 +264,8 @@ static bool final_sigma(const struct sn_jstr *s, size_t at, size_t next, uint32_
 }
 
 /* The first letter of the text, or of each word, takes `first`; the others `rest`. */
-bool sn_jcase(struct sn_jrun *r, const struct sn_jstr *s, enum sn_case first, enum sn_case rest, bool per_word,
-              struct sn_jval *out)
+bool sn_jcase(struct sn_jrun *r, const struct sn_jstr *s, enum sn_case first, enum sn_case rest,
+              bool per_word, struct sn_jval *out)
 {
     struct sn_jsb b;
     sn_jsb_init(&b, r);

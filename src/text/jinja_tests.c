@@ -7,11 +7,11 @@ static bool answer(struct sn_jval *out, bool yes)
     return true;
 }
 
-#define SIMPLE(name, condition)                                                              \
-    static bool name(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out)       \
-    {                                                                                        \
-        (void)r;                                                                             \
-        return answer(out, condition);                                                       \
+#define SIMPLE(name, condition)                                                                    \
+    static bool name(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out)             \
+    {                                                                                              \
+        (void)r;                                                                                   \
+        return answer(out, condition);                                                             \
     }
 #define TYPE (c->self.type)
 SIMPLE(t_defined, TYPE != SN_J_UNDEF)
@@ -25,9 +25,12 @@ SIMPLE(t_float, TYPE == SN_J_FLOAT)
 SIMPLE(t_number, sn_jis_num(c->self))
 SIMPLE(t_string, TYPE == SN_J_STR)
 SIMPLE(t_mapping, TYPE == SN_J_DICT)
-SIMPLE(t_iterable, TYPE == SN_J_UNDEF || TYPE == SN_J_STR || TYPE == SN_J_DICT || TYPE == SN_J_LOOP || sn_jis_seq(c->self))
-SIMPLE(t_sequence, TYPE == SN_J_UNDEF || TYPE == SN_J_STR || TYPE == SN_J_DICT || (TYPE >= SN_J_LIST && TYPE < SN_J_VIEW))
-SIMPLE(t_callable, TYPE == SN_J_UNDEF || TYPE == SN_J_FUNC || TYPE == SN_J_MACRO || TYPE == SN_J_METHOD || TYPE == SN_J_LOOP)
+SIMPLE(t_iterable, TYPE == SN_J_UNDEF || TYPE == SN_J_STR || TYPE == SN_J_DICT ||
+                       TYPE == SN_J_LOOP || sn_jis_seq(c->self))
+SIMPLE(t_sequence, TYPE == SN_J_UNDEF || TYPE == SN_J_STR || TYPE == SN_J_DICT ||
+                       (TYPE >= SN_J_LIST && TYPE < SN_J_VIEW))
+SIMPLE(t_callable, TYPE == SN_J_UNDEF || TYPE == SN_J_FUNC || TYPE == SN_J_MACRO ||
+                       TYPE == SN_J_METHOD || TYPE == SN_J_LOOP)
 SIMPLE(t_escaped, TYPE == SN_J_STR && c->self.u.s->markup)
 
 static bool t_sameas(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out)
@@ -41,10 +44,12 @@ static bool t_sameas(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval
         return answer(out, a.u.b == b.u.b);
     if (a.type == SN_J_LIST || a.type == SN_J_DICT || a.type == SN_J_NS)
         return answer(out, a.u.seq == b.u.seq);
-    return sn_jfail(r, SENNIT_UNSUPPORTED, "sameas on a %s is not supported; use ==", sn_jtype_name(a));
+    return sn_jfail(r, SENNIT_UNSUPPORTED,
+                    "sameas on a %s is not supported; use ==", sn_jtype_name(a));
 }
 
-static bool t_case(struct sn_jrun *r, const struct sn_jcall *c, enum sn_case want, struct sn_jval *out)
+static bool t_case(struct sn_jrun *r, const struct sn_jcall *c, enum sn_case want,
+                   struct sn_jval *out)
 {
     const struct sn_jstr *s;
     bool cased = false;
@@ -60,10 +65,17 @@ static bool t_case(struct sn_jrun *r, const struct sn_jcall *c, enum sn_case wan
     return answer(out, cased);
 }
 
-static bool t_lower(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out) { return t_case(r, c, SN_LOWER, out); }
-static bool t_upper(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out) { return t_case(r, c, SN_UPPER, out); }
+static bool t_lower(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out)
+{
+    return t_case(r, c, SN_LOWER, out);
+}
+static bool t_upper(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out)
+{
+    return t_case(r, c, SN_UPPER, out);
+}
 
-static bool t_modulo(struct sn_jrun *r, struct sn_jval v, struct sn_jval by, int64_t rest, struct sn_jval *out)
+static bool t_modulo(struct sn_jrun *r, struct sn_jval v, struct sn_jval by, int64_t rest,
+                     struct sn_jval *out)
 {
     struct sn_jval m;
     bool same;
@@ -74,9 +86,18 @@ static bool t_modulo(struct sn_jrun *r, struct sn_jval v, struct sn_jval by, int
     return answer(out, same);
 }
 
-static bool t_even(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out) { return t_modulo(r, c->self, sn_jint(2), 0, out); }
-static bool t_odd(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out) { return t_modulo(r, c->self, sn_jint(2), 1, out); }
-static bool t_divisibleby(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out) { return t_modulo(r, c->self, c->a[0], 0, out); }
+static bool t_even(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out)
+{
+    return t_modulo(r, c->self, sn_jint(2), 0, out);
+}
+static bool t_odd(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out)
+{
+    return t_modulo(r, c->self, sn_jint(2), 1, out);
+}
+static bool t_divisibleby(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out)
+{
+    return t_modulo(r, c->self, c->a[0], 0, out);
+}
 
 static bool t_in(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out)
 {
@@ -96,11 +117,11 @@ static bool t_test(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *
     return answer(out, TYPE == SN_J_STR && sn_jtest_find(c->self.u.s));
 }
 
-#define COMPARE(name, op)                                                                    \
-    static bool name(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out)       \
-    {                                                                                        \
-        bool yes;                                                                            \
-        return sn_jcompare(r, c->self, c->a[0], op, &yes) && answer(out, yes);               \
+#define COMPARE(name, op)                                                                          \
+    static bool name(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out)             \
+    {                                                                                              \
+        bool yes;                                                                                  \
+        return sn_jcompare(r, c->self, c->a[0], op, &yes) && answer(out, yes);                     \
     }
 COMPARE(t_eq, SN_OP_EQ)
 COMPARE(t_ne, SN_OP_NE)
@@ -152,9 +173,14 @@ static const struct sn_jbuiltin tests[] = {
 };
 const struct sn_jtable sn_jtests = {tests, SN_ARRAY_LEN(tests)};
 
-const struct sn_jbuiltin *sn_jtest_find(const struct sn_jstr *name) { return sn_jtable_find(&sn_jtests, name); }
+const struct sn_jbuiltin *sn_jtest_find(const struct sn_jstr *name)
+{
+    return sn_jtable_find(&sn_jtests, name);
+}
 
-/* ---- globals --------------------------------------------------------------------------------------------------- */
+/* ---- globals
+ * ---------------------------------------------------------------------------------------------------
+ */
 
 enum { MAX_RANGE = 100000 };
 
@@ -166,13 +192,15 @@ static bool g_range(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval 
         if (c->a[i].type == SN_J_UNDEF)
             return sn_jundef_error(r, c->a[i]);
         if (!sn_jis_int(c->a[i]))
-            return sn_jfail(r, SENNIT_INVALID, "range: integers are needed, not a %s", sn_jtype_name(c->a[i]));
+            return sn_jfail(r, SENNIT_INVALID, "range: integers are needed, not a %s",
+                            sn_jtype_name(c->a[i]));
         v[n_args == 1 ? 1 : i] = sn_jint_of(c->a[i]);
     }
     if (v[2] == 0)
         return sn_jfail(r, SENNIT_INVALID, "range: the step cannot be zero");
     bool up = v[2] > 0;
-    uint64_t dist = up ? (v[1] > v[0] ? (uint64_t)v[1] - (uint64_t)v[0] : 0) : (v[0] > v[1] ? (uint64_t)v[0] - (uint64_t)v[1] : 0);
+    uint64_t dist = up ? (v[1] > v[0] ? (uint64_t)v[1] - (uint64_t)v[0] : 0)
+                       : (v[0] > v[1] ? (uint64_t)v[0] - (uint64_t)v[1] : 0);
     uint64_t step = up ? (uint64_t)v[2] : 0 - (uint64_t)v[2], n = dist / step + (dist % step != 0);
     if (n > MAX_RANGE)
         return sn_jfail(r, SENNIT_INVALID, "range: more than %d items", MAX_RANGE);
@@ -236,7 +264,8 @@ static bool g_namespace(struct sn_jrun *r, const struct sn_jcall *c, struct sn_j
     for (size_t i = 0; i < out->u.dict->n; i++) {
         struct sn_jval k = out->u.dict->keys[i];
         if (k.type == SN_J_STR && k.u.s->len && k.u.s->data[0] == '_')
-            return sn_jfail(r, SENNIT_INVALID, "a namespace attribute may not begin with an underscore");
+            return sn_jfail(r, SENNIT_INVALID,
+                            "a namespace attribute may not begin with an underscore");
     }
     out->type = SN_J_NS;
     return true;
@@ -261,7 +290,8 @@ static bool g_strftime(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jv
 static bool g_refuse(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out)
 {
     (void)out;
-    return sn_jfail(r, SENNIT_UNSUPPORTED, "the function '%s' is not supported", c->self.u.fn->name);
+    return sn_jfail(r, SENNIT_UNSUPPORTED, "the function '%s' is not supported",
+                    c->self.u.fn->name);
 }
 
 static const struct sn_jbuiltin globals[] = {

@@ -1,4 +1,5 @@
-/* Characters: UTF-8, classes and full case mappings. The tables are Python's (tools/jinja_unicode.py). */
+/* Characters: UTF-8, classes and full case mappings. The tables are Python's
+ * (tools/jinja_unicode.py). */
 #include "text/jinja_value.h"
 
 struct uni_range {
@@ -32,8 +33,8 @@ uint32_t sn_uni_next(const char *s, size_t n, size_t *i)
     }
     if (left >= 4) {
         *i += 4;
-        return (uint32_t)(p[0] & 0x07) << 18 | (uint32_t)(p[1] & 0x3F) << 12 | (uint32_t)(p[2] & 0x3F) << 6 |
-               (p[3] & 0x3F);
+        return (uint32_t)(p[0] & 0x07) << 18 | (uint32_t)(p[1] & 0x3F) << 12 |
+               (uint32_t)(p[2] & 0x3F) << 6 | (p[3] & 0x3F);
     }
     *i = n;
     return 0xFFFD;
@@ -75,7 +76,11 @@ bool sn_uni_valid(const char *s, size_t n, size_t *bad)
 {
     for (size_t i = 0; i < n;) {
         unsigned char c = (unsigned char)s[i];
-        size_t len = c < 0x80 ? 1 : c >= 0xC2 && c < 0xE0 ? 2 : c >= 0xE0 && c < 0xF0 ? 3 : c >= 0xF0 && c < 0xF5 ? 4 : 0;
+        size_t len = c < 0x80                ? 1
+                     : c >= 0xC2 && c < 0xE0 ? 2
+                     : c >= 0xE0 && c < 0xF0 ? 3
+                     : c >= 0xF0 && c < 0xF5 ? 4
+                                             : 0;
         *bad = i;
         if (len == 0 || len > n - i)
             return false;
@@ -84,7 +89,8 @@ bool sn_uni_valid(const char *s, size_t n, size_t *bad)
                 return false;
         size_t at = i;
         uint32_t cp = sn_uni_next(s, n, &at);
-        if ((len == 3 && cp < 0x800) || (len == 4 && cp < 0x10000) || cp > 0x10FFFF || (cp >= 0xD800 && cp < 0xE000))
+        if ((len == 3 && cp < 0x800) || (len == 4 && cp < 0x10000) || cp > 0x10FFFF ||
+            (cp >= 0xD800 && cp < 0xE000))
             return false;
         i += len;
     }
@@ -108,19 +114,33 @@ static bool in_ranges(const struct uni_range *r, size_t n, uint32_t cp)
 
 bool sn_uni_space(uint32_t cp)
 {
-    return (cp >= 9 && cp <= 13) || (cp >= 28 && cp <= 32) || cp == 0x85 || cp == 0xA0 || cp == 0x1680 ||
-           (cp >= 0x2000 && cp <= 0x200A) || cp == 0x2028 || cp == 0x2029 || cp == 0x202F || cp == 0x205F || cp == 0x3000;
+    return (cp >= 9 && cp <= 13) || (cp >= 28 && cp <= 32) || cp == 0x85 || cp == 0xA0 ||
+           cp == 0x1680 || (cp >= 0x2000 && cp <= 0x200A) || cp == 0x2028 || cp == 0x2029 ||
+           cp == 0x202F || cp == 0x205F || cp == 0x3000;
 }
 
 bool sn_uni_linebreak(uint32_t cp)
 {
-    return (cp >= 10 && cp <= 13) || (cp >= 28 && cp <= 30) || cp == 0x85 || cp == 0x2028 || cp == 0x2029;
+    return (cp >= 10 && cp <= 13) || (cp >= 28 && cp <= 30) || cp == 0x85 || cp == 0x2028 ||
+           cp == 0x2029;
 }
 
-bool sn_uni_alnum(uint32_t cp) { return in_ranges(alnum_ranges, SN_ARRAY_LEN(alnum_ranges), cp); }
-bool sn_uni_alpha(uint32_t cp) { return in_ranges(alpha_ranges, SN_ARRAY_LEN(alpha_ranges), cp); }
-bool sn_uni_digit(uint32_t cp) { return in_ranges(digit_ranges, SN_ARRAY_LEN(digit_ranges), cp); }
-bool sn_uni_printable(uint32_t cp) { return in_ranges(printable_ranges, SN_ARRAY_LEN(printable_ranges), cp); }
+bool sn_uni_alnum(uint32_t cp)
+{
+    return in_ranges(alnum_ranges, SN_ARRAY_LEN(alnum_ranges), cp);
+}
+bool sn_uni_alpha(uint32_t cp)
+{
+    return in_ranges(alpha_ranges, SN_ARRAY_LEN(alpha_ranges), cp);
+}
+bool sn_uni_digit(uint32_t cp)
+{
+    return in_ranges(digit_ranges, SN_ARRAY_LEN(digit_ranges), cp);
+}
+bool sn_uni_printable(uint32_t cp)
+{
+    return in_ranges(printable_ranges, SN_ARRAY_LEN(printable_ranges), cp);
+}
 
 static size_t map_many(const struct uni_many *m, size_t n, uint32_t cp, uint32_t out[3])
 {
@@ -152,8 +172,8 @@ static size_t map_run(const struct uni_run *r, size_t n, uint32_t cp, uint32_t o
     return 0;
 }
 
-#define MAP(table) \
-    (n = map_run(table##_runs, SN_ARRAY_LEN(table##_runs), cp, out)) != 0 || \
+#define MAP(table)                                                                                 \
+    (n = map_run(table##_runs, SN_ARRAY_LEN(table##_runs), cp, out)) != 0 ||                       \
         (n = map_many(table##_many, SN_ARRAY_LEN(table##_many), cp, out)) != 0
 
 size_t sn_uni_case(enum sn_case mode, uint32_t cp, uint32_t out[3])

@@ -3,7 +3,8 @@
 
 #include <stdalign.h>
 
-/* A chunk is one block of the heap: this header, then `cap` bytes, of which `used` are given out. */
+/* A chunk is one block of the heap: this header, then `cap` bytes, of which `used` are given out.
+ */
 struct sn_jchunk {
     struct sn_jchunk *next;
     size_t used, cap;
@@ -29,11 +30,13 @@ void sn_jarena_free(struct sn_jarena *a)
 
 static struct sn_jchunk *add_chunk(struct sn_jarena *a, size_t n_bytes)
 {
-    /* A large block gets a chunk of its own, placed behind the current one so that the latter stays in use. */
+    /* A large block gets a chunk of its own, placed behind the current one so that the latter stays
+     * in use. */
     bool own = n_bytes > CHUNK_BYTES / 4 && a->head;
     size_t cap = own || n_bytes > CHUNK_BYTES ? n_bytes : (size_t)CHUNK_BYTES, total;
     a->over = false;
-    if (sn_add_overflows(cap, sizeof(struct sn_jchunk), &total) || (a->max != 0 && total > a->max - sn_min_size(a->used, a->max))) {
+    if (sn_add_overflows(cap, sizeof(struct sn_jchunk), &total) ||
+        (a->max != 0 && total > a->max - sn_min_size(a->used, a->max))) {
         a->over = true;
         return NULL;
     }
@@ -73,24 +76,41 @@ void *sn_jarena_alloc(struct sn_jarena *a, size_t n_bytes)
 const char *sn_jtype_name(struct sn_jval v)
 {
     switch (v.type) {
-    case SN_J_ABSENT: break;
-    case SN_J_UNDEF: return "Undefined";
-    case SN_J_NONE: return "NoneType";
-    case SN_J_BOOL: return "bool";
-    case SN_J_INT: return "int";
-    case SN_J_FLOAT: return "float";
-    case SN_J_STR: return "str";
-    case SN_J_LIST: return "list";
-    case SN_J_TUPLE: return "tuple";
-    case SN_J_RANGE: return "range";
-    case SN_J_VIEW: return v.aux == 'k' ? "dict_keys" : v.aux == 'v' ? "dict_values" : "dict_items";
-    case SN_J_ITER: return "generator";
-    case SN_J_DICT: return "dict";
-    case SN_J_NS: return "Namespace";
+    case SN_J_ABSENT:
+        break;
+    case SN_J_UNDEF:
+        return "Undefined";
+    case SN_J_NONE:
+        return "NoneType";
+    case SN_J_BOOL:
+        return "bool";
+    case SN_J_INT:
+        return "int";
+    case SN_J_FLOAT:
+        return "float";
+    case SN_J_STR:
+        return "str";
+    case SN_J_LIST:
+        return "list";
+    case SN_J_TUPLE:
+        return "tuple";
+    case SN_J_RANGE:
+        return "range";
+    case SN_J_VIEW:
+        return v.aux == 'k' ? "dict_keys" : v.aux == 'v' ? "dict_values" : "dict_items";
+    case SN_J_ITER:
+        return "generator";
+    case SN_J_DICT:
+        return "dict";
+    case SN_J_NS:
+        return "Namespace";
     case SN_J_FUNC:
-    case SN_J_METHOD: return "function";
-    case SN_J_MACRO: return "Macro";
-    case SN_J_LOOP: return "LoopContext";
+    case SN_J_METHOD:
+        return "function";
+    case SN_J_MACRO:
+        return "Macro";
+    case SN_J_LOOP:
+        return "LoopContext";
     }
     return "nothing";
 }

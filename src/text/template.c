@@ -1,4 +1,5 @@
-/* The room's entry: parse once, render many times. A render's whole state is on its own stack and in its arena. */
+/* The room's entry: parse once, render many times. A render's whole state is on its own stack and
+ * in its arena. */
 #include "text/template.h"
 
 #include <limits.h>
@@ -14,7 +15,10 @@ struct sn_template {
 
 enum { MAX_SOURCE_BYTES = 4 << 20, MAX_TREE_BYTES = 512 << 20, MAX_DEPTH = 1000 };
 
-void sn_span_list_init(struct sn_span_list *list, struct sn_heap *heap) { *list = (struct sn_span_list){.heap = heap}; }
+void sn_span_list_init(struct sn_span_list *list, struct sn_heap *heap)
+{
+    *list = (struct sn_span_list){.heap = heap};
+}
 
 void sn_span_list_free(struct sn_span_list *list)
 {
@@ -22,12 +26,14 @@ void sn_span_list_free(struct sn_span_list *list)
     sn_span_list_init(list, list->heap);
 }
 
-static sennit_status parse_into(struct sn_template *t, const char *source, size_t n, struct sennit_error *err)
+static sennit_status parse_into(struct sn_template *t, const char *source, size_t n,
+                                struct sennit_error *err)
 {
     size_t bad, n_tokens;
     struct sn_jtoken *tokens;
     if (n > MAX_SOURCE_BYTES)
-        return sn_fail(err, SENNIT_TOO_BIG, "the template has %zu bytes, more than the allowed %d", n, MAX_SOURCE_BYTES);
+        return sn_fail(err, SENNIT_TOO_BIG, "the template has %zu bytes, more than the allowed %d",
+                       n, MAX_SOURCE_BYTES);
     if (!sn_uni_valid(source, n, &bad))
         return sn_fail(err, SENNIT_FORMAT, "the template is not UTF-8 at byte %zu", bad);
     char *copy = sn_jarena_alloc(&t->arena, n + 1);
@@ -39,8 +45,8 @@ static sennit_status parse_into(struct sn_template *t, const char *source, size_
     return sn_jinja_parse(&t->arena, tokens, n_tokens, &t->body, &t->names, err);
 }
 
-sennit_status sn_template_parse(struct sn_template **out, struct sn_heap *heap, const char *source, size_t n_bytes,
-                                struct sennit_error *err)
+sennit_status sn_template_parse(struct sn_template **out, struct sn_heap *heap, const char *source,
+                                size_t n_bytes, struct sennit_error *err)
 {
     *out = NULL;
     struct sn_template *t = sn_calloc(heap, SN_USE_TEXT, 1, sizeof *t);
@@ -65,11 +71,14 @@ void sn_template_free(struct sn_template *t)
     sn_free(t->heap, SN_USE_TEXT, t, sizeof *t);
 }
 
-/* ---- rendering ----------------------------------------------------------------------------------------------- */
+/* ---- rendering
+ * -----------------------------------------------------------------------------------------------
+ */
 
 static bool is_trusted_name(const struct sn_render_opts *opts, const struct sn_jstr *name)
 {
-    static const char *const standard[] = {"bos_token", "eos_token", "pad_token", "unk_token", NULL};
+    static const char *const standard[] = {"bos_token", "eos_token", "pad_token", "unk_token",
+                                           NULL};
     for (const char *const *p = opts->trusted_names ? opts->trusted_names : standard; *p; p++)
         if (sn_jstr_eq(name, *p))
             return true;
@@ -104,13 +113,18 @@ static bool run(struct sn_jrun *r, const struct sn_template *t, const json_t *va
     return sn_jexec(r, &t->body) != SN_FLOW_FAIL;
 }
 
-sennit_status sn_template_render(const struct sn_template *t, const json_t *vars, const struct sn_render_opts *opts,
-                                 struct sn_buf *out, struct sn_span_list *spans, struct sennit_error *err)
+sennit_status sn_template_render(const struct sn_template *t, const json_t *vars,
+                                 const struct sn_render_opts *opts, struct sn_buf *out,
+                                 struct sn_span_list *spans, struct sennit_error *err)
 {
     static const struct sn_render_opts defaults = {0};
     if (vars && !json_is_object(vars))
         return sn_fail(err, SENNIT_INVALID, "the variables of a template must be a JSON object");
-    struct sn_jrun r = {.names = &t->names, .opts = opts ? opts : &defaults, .err = err, .out = out, .spans = spans,
+    struct sn_jrun r = {.names = &t->names,
+                        .opts = opts ? opts : &defaults,
+                        .err = err,
+                        .out = out,
+                        .spans = spans,
                         .out_start = out->len};
     sn_jarena_init(&r.arena, t->heap, 0);
     set_limits(&r, &r.opts->limits);
@@ -125,5 +139,7 @@ sennit_status sn_template_render(const struct sn_template *t, const json_t *vars
         out->data[out->len] = '\0';
     if (spans)
         spans->n = 0;
-    return r.status != SENNIT_OK ? r.status : sn_fail(err, SENNIT_INTERNAL, "a render failed without a reason");
+    return r.status != SENNIT_OK
+               ? r.status
+               : sn_fail(err, SENNIT_INTERNAL, "a render failed without a reason");
 }

@@ -1,18 +1,21 @@
-/* Chat templates against what the reference implementation rendered (tests/text/golden/templates.json, made by
- * tools/template_golden.py): own templates by their text, those of the shared folder by hash.
- * usage: test-text-jinja-golden golden | refused | shared */
+/* Chat templates against what the reference implementation rendered
+ * (tests/text/golden/templates.json, made by tools/template_golden.py): own templates by their
+ * text, those of the shared folder by hash. usage: test-text-jinja-golden golden | refused | shared
+ */
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "test_jinja_common.h"
 
-static bool same(const char *name, const char *source, struct rendered *r, const char *want, size_t n_want)
+static bool same(const char *name, const char *source, struct rendered *r, const char *want,
+                 size_t n_want)
 {
-    if (r->status == SENNIT_OK && r->text.len == n_want && memcmp(r->text.data ? r->text.data : "", want, n_want) == 0)
+    if (r->status == SENNIT_OK && r->text.len == n_want &&
+        memcmp(r->text.data ? r->text.data : "", want, n_want) == 0)
         return true;
-    printf("FAILED %s: %s\n  want: %.*s\n  got:  %.*s (%s)\n", name, source, (int)n_want, want, (int)r->text.len,
-           r->text.data ? r->text.data : "", r->status ? r->err.message : "ok");
+    printf("FAILED %s: %s\n  want: %.*s\n  got:  %.*s (%s)\n", name, source, (int)n_want, want,
+           (int)r->text.len, r->text.data ? r->text.data : "", r->status ? r->err.message : "ok");
     return false;
 }
 
@@ -35,10 +38,12 @@ static bool spans_hold(const char *name, const struct rendered *r)
 
 static int test_golden(const json_t *golden)
 {
-    struct sn_render_opts opts = {.now_unix = json_integer_value(json_object_get(golden, "now_unix"))};
+    struct sn_render_opts opts = {.now_unix =
+                                      json_integer_value(json_object_get(golden, "now_unix"))};
     size_t i, failed = 0;
     json_t *c, *cases = json_object_get(golden, "cases");
-    json_array_foreach(cases, i, c) {
+    json_array_foreach(cases, i, c)
+    {
         const char *name = json_string_value(json_object_get(c, "name"));
         const char *source = json_string_value(json_object_get(c, "template"));
         const json_t *want = json_object_get(c, "expected");
@@ -46,12 +51,14 @@ static int test_golden(const json_t *golden)
         render(&r, source, strlen(source), json_object_get(c, "vars"), &opts);
         bool ok;
         if (want) {
-            ok = same(name, source, &r, json_string_value(want), json_string_length(want)) && spans_hold(name, &r);
+            ok = same(name, source, &r, json_string_value(want), json_string_length(want)) &&
+                 spans_hold(name, &r);
         } else {
             ok = r.status != SENNIT_OK && r.status != SENNIT_INTERNAL && names_a_place(&r.err);
             if (!ok)
                 printf("FAILED %s: %s\n  want an error (%s), got: %s%s\n", name, source,
-                       json_string_value(json_object_get(c, "error")), r.status ? r.err.message : "", r.text.data ? r.text.data : "");
+                       json_string_value(json_object_get(c, "error")),
+                       r.status ? r.err.message : "", r.text.data ? r.text.data : "");
         }
         failed += !ok;
         failed += !rendered_free(&r);
@@ -64,12 +71,14 @@ static int test_refused(const json_t *golden)
 {
     size_t i, failed = 0;
     json_t *t, *list = json_object_get(golden, "unsupported");
-    json_array_foreach(list, i, t) {
+    json_array_foreach(list, i, t)
+    {
         struct rendered r;
         render(&r, json_string_value(t), json_string_length(t), NULL, NULL);
         bool format_ok = r.status == SENNIT_FORMAT && strstr(r.err.message, "ASCII");
         if ((r.status != SENNIT_UNSUPPORTED && !format_ok) || !names_a_place(&r.err)) {
-            printf("FAILED: %s is not refused as unsupported: %s\n", json_string_value(t), r.status ? r.err.message : r.text.data);
+            printf("FAILED: %s is not refused as unsupported: %s\n", json_string_value(t),
+                   r.status ? r.err.message : r.text.data);
             failed++;
         }
         failed += !rendered_free(&r);
@@ -78,7 +87,8 @@ static int test_refused(const json_t *golden)
     return failed != 0;
 }
 
-/* ---- the shared folder ----------------------------------------------------------------------------------------- */
+/* ---- the shared folder
+ * ----------------------------------------------------------------------------------------- */
 
 /* Templates that this build refuses, in the order of their names. The list may only shrink. */
 static const char *const unsupported[] = {NULL};
@@ -91,7 +101,8 @@ static bool is_unsupported(const char *file)
     return false;
 }
 
-static bool check_hash(const char *file, const char *name, const struct rendered *r, const json_t *want)
+static bool check_hash(const char *file, const char *name, const struct rendered *r,
+                       const json_t *want)
 {
     const char *hash = json_string_value(json_object_get(want, "fnv1a"));
     char got[24];
@@ -105,22 +116,27 @@ static bool check_hash(const char *file, const char *name, const struct rendered
     if (r->status == SENNIT_OK && strcmp(hash, got) == 0 &&
         (json_int_t)r->text.len == json_integer_value(json_object_get(want, "bytes")))
         return spans_hold(file, r);
-    printf("FAILED %s %s: %s, %zu bytes\n", file, name, r->status ? r->err.message : "another text", r->text.len);
+    printf("FAILED %s %s: %s, %zu bytes\n", file, name, r->status ? r->err.message : "another text",
+           r->text.len);
     return false;
 }
 
-static size_t check_file(const json_t *golden, const json_t *entry, const char *source, size_t n, size_t *n_renders)
+static size_t check_file(const json_t *golden, const json_t *entry, const char *source, size_t n,
+                         size_t *n_renders)
 {
-    struct sn_render_opts opts = {.now_unix = json_integer_value(json_object_get(golden, "now_unix"))};
+    struct sn_render_opts opts = {.now_unix =
+                                      json_integer_value(json_object_get(golden, "now_unix"))};
     const char *file = json_string_value(json_object_get(entry, "file")), *name;
     json_t *want;
     size_t failed = 0;
-    json_object_foreach(json_object_get(entry, "renders"), name, want) {
+    json_object_foreach(json_object_get(entry, "renders"), name, want)
+    {
         json_t *vars = json_deep_copy(json_object_get(golden, "tokens"));
         json_object_update(vars, json_object_get(json_object_get(golden, "conversations"), name));
         struct rendered r;
         render(&r, source, n, vars, &opts);
-        if (is_unsupported(file) ? r.status != SENNIT_UNSUPPORTED || !names_a_place(&r.err) : !check_hash(file, name, &r, want))
+        if (is_unsupported(file) ? r.status != SENNIT_UNSUPPORTED || !names_a_place(&r.err)
+                                 : !check_hash(file, name, &r, want))
             failed++;
         ++*n_renders;
         failed += !rendered_free(&r);
@@ -133,13 +149,16 @@ static int test_shared(const json_t *golden)
 {
     size_t i, failed = 0, n_renders = 0, n_files = 0, bad_files = 0;
     json_t *entry, *list = json_object_get(golden, "shared");
-    json_array_foreach(list, i, entry) {
+    json_array_foreach(list, i, entry)
+    {
         char path[4096];
         size_t n;
         shared_path(path, sizeof path, json_string_value(json_object_get(entry, "file")));
         char *source = read_file(path, &n);
         if (!source) {
-            printf("SKIPPED: %s is not there; set SENNIT_SHARED to the folder with data/templates\n", path);
+            printf(
+                "SKIPPED: %s is not there; set SENNIT_SHARED to the folder with data/templates\n",
+                path);
             return 77;
         }
         size_t bad = check_file(golden, entry, source, n, &n_renders);
@@ -148,20 +167,24 @@ static int test_shared(const json_t *golden)
         n_files++;
         free(source);
     }
-    printf("%zu templates, %zu with differences; %zu renders, %zu failed\n", n_files, bad_files, n_renders, failed);
+    printf("%zu templates, %zu with differences; %zu renders, %zu failed\n", n_files, bad_files,
+           n_renders, failed);
     return failed || n_files < 30;
 }
 
 int main(int argc, char **argv)
 {
     json_error_t err;
-    json_t *golden = json_load_file(SENNIT_SOURCE_DIR "/tests/text/golden/templates.json", JSON_ALLOW_NUL, &err);
+    json_t *golden =
+        json_load_file(SENNIT_SOURCE_DIR "/tests/text/golden/templates.json", JSON_ALLOW_NUL, &err);
     if (!golden) {
         printf("tests/text/golden/templates.json: %s\n", err.text);
         return 1;
     }
     const char *what = argc > 1 ? argv[1] : "golden";
-    int rc = strcmp(what, "shared") == 0 ? test_shared(golden) : strcmp(what, "refused") == 0 ? test_refused(golden) : test_golden(golden);
+    int rc = strcmp(what, "shared") == 0    ? test_shared(golden)
+             : strcmp(what, "refused") == 0 ? test_refused(golden)
+                                            : test_golden(golden);
     json_decref(golden);
     return rc;
 }

@@ -15,7 +15,8 @@ struct rendered {
     struct sennit_error err;
 };
 
-static inline void render(struct rendered *r, const char *source, size_t n, const json_t *vars, const struct sn_render_opts *opts)
+static inline void render(struct rendered *r, const char *source, size_t n, const json_t *vars,
+                          const struct sn_render_opts *opts)
 {
     struct sn_template *t;
     memset(&r->err, 0, sizeof r->err);
