@@ -121,6 +121,12 @@ static int run_smollm2(struct sn_heap *heap)
                                json_object_get(golden, "ids"));
     wrong += compare_special(t, heap, json_object_get(golden, "special"));
     check_control_texts(t, heap);
+    json_t *peer = json_object_get(
+        golden, "llama_cpp"); /* made with llama.cpp at hand, and no string differs */
+    CHECK(json_is_string(json_object_get(peer, "version")) &&
+              json_is_array(json_object_get(peer, "differ")) &&
+              json_array_size(json_object_get(peer, "differ")) == 0,
+          "smollm2.json was made without llama.cpp, or llama.cpp differs");
     CHECK(sn_tokenizer_eot(t) == 2 && sn_token_ends(t, 2) && sn_token_ends(t, 0) &&
               !sn_token_ends(t, 1),
           "ends");
