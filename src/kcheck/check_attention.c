@@ -1,4 +1,5 @@
-/* Attention: every shape of visibility, sizes that are no multiple of anything, garbage in what nobody sees, faults. */
+/* Attention: every shape of visibility, sizes that are no multiple of anything, garbage in what
+ * nobody sees, faults. */
 #include <math.h>
 
 #include "kcheck/kcheck.h"
@@ -33,7 +34,10 @@ static float decode(enum sn_kernel_id id, const void *from, size_t index)
 
 enum mask_kind { ALL, PREFIX, WINDOW, SPARSE, SINGLE, SOME_EMPTY, SAME_PREFIX, N_MASKS };
 
-static uint64_t first_keys(size_t n) { return n >= 64 ? ~0ull : (1ull << n) - 1; }
+static uint64_t first_keys(size_t n)
+{
+    return n >= 64 ? ~0ull : (1ull << n) - 1;
+}
 
 /* Keys a .. b - 1 of the segment, chunk c's share. */
 static uint64_t span(size_t a, size_t b, size_t c)
@@ -42,7 +46,8 @@ static uint64_t span(size_t a, size_t b, size_t c)
     return first_keys(hi) & ~first_keys(lo);
 }
 
-static void draw_masks(struct kcheck *c, enum mask_kind kind, size_t n_q, size_t n_chunks, uint64_t *visible)
+static void draw_masks(struct kcheck *c, enum mask_kind kind, size_t n_q, size_t n_chunks,
+                       uint64_t *visible)
 {
     uint32_t n_keys = (uint32_t)(64 * n_chunks), start = kcheck_below(&c->rng, n_keys);
     for (size_t i = 0; i < n_q; i++) {
@@ -55,8 +60,9 @@ static void draw_masks(struct kcheck *c, enum mask_kind kind, size_t n_q, size_t
                                         : kind == SPARSE     ? bits & more
                                         : kind == SINGLE     ? span(single, single + 1, j)
                                         : kind == SOME_EMPTY ? (bits & 3 ? more | 1 : 0)
-                                        : kind == WINDOW     ? span(end > window ? end - window : 0, end, j)
-                                                             : span(0, end, j);
+                                        : kind == WINDOW
+                                            ? span(end > window ? end - window : 0, end, j)
+                                            : span(0, end, j);
         }
     }
 }
@@ -69,7 +75,8 @@ struct shape {
 };
 
 /* Plain softmax in double: is the specification itself attention? */
-static void compare_with_softmax(struct kcheck *c, const struct sn_attn_args *a, enum sn_kernel_id id)
+static void compare_with_softmax(struct kcheck *c, const struct sn_attn_args *a,
+                                 enum sn_kernel_id id)
 {
     for (size_t i = 0; i < a->n_q; i++) {
         static double o[4096];
@@ -82,7 +89,8 @@ static void compare_with_softmax(struct kcheck *c, const struct sn_attn_args *a,
             double acc = 0;
             for (size_t d = 0; d < a->d_k; d++)
                 acc += (double)a->q[i * a->ldq + d] *
-                       (double)decode(id, a->k_chunk[key / 64], (key % 64 / 16 * a->d_k + d) * 16 + key % 16);
+                       (double)decode(id, a->k_chunk[key / 64],
+                                      (key % 64 / 16 * a->d_k + d) * 16 + key % 16);
             s[key] = a->soft_cap != 0 ? (double)a->soft_cap * tanh(acc / (double)a->soft_cap) : acc;
             top = s[key] > top ? s[key] : top;
         }
@@ -99,17 +107,19 @@ static void compare_with_softmax(struct kcheck *c, const struct sn_attn_args *a,
             worst = e > worst ? e : worst;
             size = fabs(o[d] / l) > size ? fabs(o[d] / l) : size;
         }
-        kcheck_expect(c, worst <= 2e-4 * (size + 0.1), "softmax in double within 2e-4, not %g of %g (query %zu)",
-                      worst, size, i);
-        kcheck_expect(c, l > 0 || (a->m[i] == -INFINITY && a->l[i] == 0), "an empty state where nothing is visible");
+        kcheck_expect(c, worst <= 2e-4 * (size + 0.1),
+                      "softmax in double within 2e-4, not %g of %g (query %zu)", worst, size, i);
+        kcheck_expect(c, l > 0 || (a->m[i] == -INFINITY && a->l[i] == 0),
+                      "an empty state where nothing is visible");
     }
 }
 
 /* One K and one V chunk; numbers that no query sees are NaN or noise. */
-static void draw_chunk(struct kcheck *c, const struct kv_type *t, const struct shape *s, uint64_t seen, const void **k,
-                       const void **v)
+static void draw_chunk(struct kcheck *c, const struct kv_type *t, const struct shape *s,
+                       uint64_t seen, const void **k, const void **v)
 {
-    void *kk = kcheck_out(c, 64 * s->d_k * t->size, t->size), *vv = kcheck_out(c, 64 * s->d_v * t->size, t->size);
+    void *kk = kcheck_out(c, 64 * s->d_k * t->size, t->size),
+         *vv = kcheck_out(c, 64 * s->d_v * t->size, t->size);
     for (size_t key = 0; key < 64; key++) {
         bool hidden = !(seen >> key & 1);
         for (size_t d = 0; d < s->d_k + s->d_v; d++) {
@@ -125,8 +135,8 @@ static void draw_chunk(struct kcheck *c, const struct kv_type *t, const struct s
     *v = vv;
 }
 
-static void plant_fault(struct kcheck *c, const struct kv_type *t, const struct shape *s, const void *const *k,
-                        const void *const *v, float *q)
+static void plant_fault(struct kcheck *c, const struct kv_type *t, const struct shape *s,
+                        const void *const *k, const void *const *v, float *q)
 {
     static const float faults[] = {NAN, INFINITY, -INFINITY, 3e38f};
     float x = faults[kcheck_below(&c->rng, 4)];
@@ -156,8 +166,17 @@ static void one_case(struct kcheck *c, const struct kv_type *t, const struct sha
     if (s->fault)
         plant_fault(c, t, s, k, v, q);
     float *state[2][3];
-    struct sn_attn_args a = {.q = q, .ldq = ldq, .n_q = s->n_q, .d_k = s->d_k, .d_v = s->d_v, .n_chunks = s->n_chunks,
-                             .k_chunk = k, .v_chunk = v, .visible = visible, .soft_cap = s->soft_cap, .ldo = ldo};
+    struct sn_attn_args a = {.q = q,
+                             .ldq = ldq,
+                             .n_q = s->n_q,
+                             .d_k = s->d_k,
+                             .d_v = s->d_v,
+                             .n_chunks = s->n_chunks,
+                             .k_chunk = k,
+                             .v_chunk = v,
+                             .visible = visible,
+                             .soft_cap = s->soft_cap,
+                             .ldo = ldo};
     for (size_t side = 0; side < 2; side++) {
         a.m = state[side][0] = kcheck_out(c, 4 * s->n_q, 4);
         a.l = state[side][1] = kcheck_out(c, 4 * s->n_q, 4);
@@ -172,8 +191,11 @@ static void one_case(struct kcheck *c, const struct kv_type *t, const struct sha
     for (size_t part = 0; part < 3; part++)
         kcheck_same_f32(c, state[0][part], state[1][part], part < 2 ? s->n_q : n_out,
                         "%s: n_q=%zu d_k=%zu d_v=%zu n_chunks=%zu soft_cap=%g mask %d fault %d",
-                        part == 0 ? "m" : part == 1 ? "l" : "o", s->n_q, s->d_k, s->d_v, s->n_chunks,
-                        (double)s->soft_cap, (int)s->mask, s->fault);
+                        part == 0   ? "m"
+                        : part == 1 ? "l"
+                                    : "o",
+                        s->n_q, s->d_k, s->d_v, s->n_chunks, (double)s->soft_cap, (int)s->mask,
+                        s->fault);
     kcheck_end_case(c);
 }
 
@@ -181,7 +203,8 @@ static void check_type(struct kcheck *c, const struct kv_type *t)
 {
     static const size_t dims[] = {64, 128, 80, 96, 16, 32, 48, 256, 1, 3, 17, 33, 65, 100};
     static const size_t queries[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 16, 18, 25, 32};
-    size_t n_dims = c->opts->quick ? 6 : SN_ARRAY_LEN(dims), n_queries = c->opts->quick ? 10 : SN_ARRAY_LEN(queries);
+    size_t n_dims = c->opts->quick ? 6 : SN_ARRAY_LEN(dims),
+           n_queries = c->opts->quick ? 10 : SN_ARRAY_LEN(queries);
     size_t n_repeats = c->opts->long_run ? 20 : 1;
     for (size_t r = 0; r < n_repeats; r++)
         for (size_t d = 0; d < n_dims; d++)
@@ -190,9 +213,11 @@ static void check_type(struct kcheck *c, const struct kv_type *t)
                     size_t turn = d + i + (size_t)mask + r;
                     if (c->opts->quick && (i * N_MASKS + (size_t)mask) % 6 != d)
                         continue;
-                    if (!c->opts->quick && !c->opts->long_run && (turn % 3 != 0 || (dims[d] > 128 && i % 4)))
+                    if (!c->opts->quick && !c->opts->long_run &&
+                        (turn % 3 != 0 || (dims[d] > 128 && i % 4)))
                         continue;
-                    struct shape s = {.n_q = queries[i], .d_k = dims[d], .mask = (enum mask_kind)mask};
+                    struct shape s = {
+                        .n_q = queries[i], .d_k = dims[d], .mask = (enum mask_kind)mask};
                     s.d_v = turn % 4 == 0 ? dims[(d + i) % n_dims] : dims[d];
                     s.n_chunks = c->opts->quick ? 1 + turn % 2 : 1 + turn % 4;
                     s.soft_cap = turn % 5 == 0 ? 20.0f : 0;
@@ -208,7 +233,9 @@ void kcheck_check_attention(struct kcheck *c)
             check_type(c, &types[t]);
 }
 
-/* ---- speed ------------------------------------------------------------------------------------------------------- */
+/* ---- speed
+ * -------------------------------------------------------------------------------------------------------
+ */
 
 enum { MAX_Q = 32, MAX_D = 256, PAGES = 4096 };
 
@@ -229,7 +256,8 @@ static void run_timed(void *arg)
     t->fn(&t->a);
 }
 
-static void bench_one(struct kcheck *c, const struct kv_type *t, size_t n_q, size_t dim, size_t n_pages)
+static void bench_one(struct kcheck *c, const struct kv_type *t, size_t n_q, size_t dim,
+                      size_t n_pages)
 {
     static struct timed w;
     static float q[MAX_Q * MAX_D], m[MAX_Q], l[MAX_Q], o[MAX_Q * MAX_D];
@@ -249,10 +277,21 @@ static void bench_one(struct kcheck *c, const struct kv_type *t, size_t n_q, siz
         w.fn = slot_of(c->dut, t->id);
         w.n_pages = n_pages;
         w.at = 0;
-        w.a = (struct sn_attn_args){.q = q, .ldq = dim, .n_q = n_q, .d_k = dim, .d_v = dim, .n_chunks = 4,
-                                    .visible = w.visible, .m = m, .l = l, .o = o, .ldo = dim, .scratch = scratch};
+        w.a = (struct sn_attn_args){.q = q,
+                                    .ldq = dim,
+                                    .n_q = n_q,
+                                    .d_k = dim,
+                                    .d_v = dim,
+                                    .n_chunks = 4,
+                                    .visible = w.visible,
+                                    .m = m,
+                                    .l = l,
+                                    .o = o,
+                                    .ldo = dim,
+                                    .scratch = scratch};
         char what[64];
-        snprintf(what, sizeof what, "queries %zu, dim %zu, %zu KiB", n_q, dim, 2 * page * n_pages / 1024);
+        snprintf(what, sizeof what, "queries %zu, dim %zu, %zu KiB", n_q, dim,
+                 2 * page * n_pages / 1024);
         if (n_q <= 6)
             kcheck_time(c, t->id, what, 8.0 * (double)page, "GB/s", run_timed, &w);
         else

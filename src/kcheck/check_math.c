@@ -1,5 +1,5 @@
-/* exp, tanh, erf as slots: equal bits, and accuracy against the C library's double forms (two equal kernels can be
- * equally wrong). The double functions against long double. */
+/* exp, tanh, erf as slots: equal bits, and accuracy against the C library's double forms (two equal
+ * kernels can be equally wrong). The double functions against long double. */
 #include <math.h>
 
 #include "kcheck/kcheck.h"
@@ -7,7 +7,8 @@
 
 enum { BATCH = 4096 };
 
-/* Error in units of the last place of `want` in a format of `digits` bits and least exponent `least`. */
+/* Error in units of the last place of `want` in a format of `digits` bits and least exponent
+ * `least`. */
 static double ulps(long double got, long double want, int digits, int least)
 {
     int e;
@@ -58,8 +59,8 @@ static sn_unary_fn slot_of(const struct sn_kernels *k, enum sn_kernel_id id)
     return id == SN_K_exp ? k->exp : id == SN_K_tanh ? k->tanh : k->erf;
 }
 
-/* Equal bits, error and monotony over inputs 0, step, 2 step ... < 2^32, taken as bit patterns: from +0 up to infinity,
- * through the NaN, from -0 down. */
+/* Equal bits, error and monotony over inputs 0, step, 2 step ... < 2^32, taken as bit patterns:
+ * from +0 up to infinity, through the NaN, from -0 down. */
 static void sweep(struct kcheck *c, const struct function *f, uint64_t step)
 {
     static float x[BATCH], want[BATCH], got[BATCH];
@@ -85,9 +86,10 @@ static void sweep(struct kcheck *c, const struct function *f, uint64_t step)
         }
         last = n && x[n - 1] != x[n - 1] ? NAN : last;
     }
-    kcheck_expect(c, worst <= f->bound, "error %.3f ulp at %a, bound %.3f", worst, (double)worst_at, f->bound);
-    kcheck_note(c, "error at most %.3f ulp (bound %.2f); %llu steps against the direction", worst, f->bound,
-                (unsigned long long)n_falls);
+    kcheck_expect(c, worst <= f->bound, "error %.3f ulp at %a, bound %.3f", worst, (double)worst_at,
+                  f->bound);
+    kcheck_note(c, "error at most %.3f ulp (bound %.2f); %llu steps against the direction", worst,
+                f->bound, (unsigned long long)n_falls);
     if (f->id == SN_K_exp)
         kcheck_expect(c, n_falls == 0, "exp to be monotone");
 }
@@ -125,9 +127,13 @@ void kcheck_check_math(struct kcheck *c)
     }
 }
 
-/* ---- functions that are not slots ------------------------------------------------------------------------------ */
+/* ---- functions that are not slots
+ * ------------------------------------------------------------------------------ */
 
-static double unit(struct kcheck_rng *r) { return (double)(kcheck_u64(r) >> 11) * 0x1p-53; }
+static double unit(struct kcheck_rng *r)
+{
+    return (double)(kcheck_u64(r) >> 11) * 0x1p-53;
+}
 
 static void worst_of(double *worst, double *at, double e, double x)
 {
@@ -137,11 +143,14 @@ static void worst_of(double *worst, double *at, double e, double x)
     }
 }
 
-static void report(struct kcheck *c, const char *name, double worst, double at, double bound, const char *unit_name)
+static void report(struct kcheck *c, const char *name, double worst, double at, double bound,
+                   const char *unit_name)
 {
-    kcheck_expect(c, worst <= bound, "%s error %.3g %s at %a, bound %.3g", name, worst, unit_name, at, bound);
-    fprintf(c->opts->out ? c->opts->out : stdout, "  %-18s %-11s error at most %.3g %s (bound %.3g)\n", name, c->level,
-            worst, unit_name, bound);
+    kcheck_expect(c, worst <= bound, "%s error %.3g %s at %a, bound %.3g", name, worst, unit_name,
+                  at, bound);
+    fprintf(c->opts->out ? c->opts->out : stdout,
+            "  %-18s %-11s error at most %.3g %s (bound %.3g)\n", name, c->level, worst, unit_name,
+            bound);
 }
 
 static void accuracy_f64(struct kcheck *c, size_t n)
@@ -157,7 +166,8 @@ static void accuracy_f64(struct kcheck *c, size_t n)
         if (isfinite(x) && x > 0) {
             worst_of(&e_ln, &at[1], ulps_f64(sn_ln(x), logl((long double)x)), x);
             double y = (unit(&c->rng) * 2 - 1) * (i % 4 < 2 ? 720 / fabs(log(x)) : 10);
-            worst_of(&e_pow, &at[2], ulps_f64(sn_pow(x, y), powl((long double)x, (long double)y)), x);
+            worst_of(&e_pow, &at[2], ulps_f64(sn_pow(x, y), powl((long double)x, (long double)y)),
+                     x);
         }
         x = (unit(&c->rng) - 0.5) * ldexp(1, (int)kcheck_below(&c->rng, 42));
         if (i % 2)
@@ -190,7 +200,8 @@ static void accuracy_f32(struct kcheck *c, uint64_t step)
         if (!(x < 0) && !signbit(x))
             worst_of(&e[5], &at[5], ulps_f32(sn_powf(x, y), pow(d, (double)y)), d);
     }
-    static const char *const names[] = {"sn_expf", "sn_tanhf", "sn_erff", "sn_logf", "sn_log1pf", "sn_powf"};
+    static const char *const names[] = {"sn_expf", "sn_tanhf",  "sn_erff",
+                                        "sn_logf", "sn_log1pf", "sn_powf"};
     static const double bounds[] = {1.5, 2.0, 1.5, 0.51, 0.51, 0.51};
     for (size_t i = 0; i < SN_ARRAY_LEN(names); i++)
         report(c, names[i], e[i], at[i], bounds[i], "ulp");
@@ -205,22 +216,29 @@ static void special_values(struct kcheck *c)
     kcheck_expect(c, isnan(s) && isnan(k), "sincos(NaN) to be NaN");
     sn_sincos(0, &s, &k);
     kcheck_expect(c, s == 0 && k == 1, "sincos(0) to be 0, 1");
-    kcheck_expect(c, sn_ln(0) == -inf && isnan(sn_ln(-1)) && isnan(sn_ln(nan)) && sn_ln(inf) == inf, "ln's edges");
+    kcheck_expect(c, sn_ln(0) == -inf && isnan(sn_ln(-1)) && isnan(sn_ln(nan)) && sn_ln(inf) == inf,
+                  "ln's edges");
     kcheck_expect(c, sn_exp(-inf) == 0 && sn_exp(inf) == inf && isnan(sn_exp(nan)), "exp's edges");
-    kcheck_expect(c, sn_pow(0, 2) == 0 && sn_pow(0, -1) == inf && sn_pow(2, 10) == 1024 && sn_pow(inf, -1) == 0 &&
-                         sn_pow(0.5, inf) == 0 && sn_pow(0.5, -inf) == inf && sn_pow(nan, 0) == 1 &&
-                         isnan(sn_pow(nan, 1)) && isnan(sn_pow(2, nan)) && isnan(sn_pow(-1, 2)),
+    kcheck_expect(c,
+                  sn_pow(0, 2) == 0 && sn_pow(0, -1) == inf && sn_pow(2, 10) == 1024 &&
+                      sn_pow(inf, -1) == 0 && sn_pow(0.5, inf) == 0 && sn_pow(0.5, -inf) == inf &&
+                      sn_pow(nan, 0) == 1 && isnan(sn_pow(nan, 1)) && isnan(sn_pow(2, nan)) &&
+                      isnan(sn_pow(-1, 2)),
                   "pow's edges");
-    kcheck_expect(c, sn_logf(0) == -INFINITY && isnan(sn_logf(-1)) && sn_log1pf(-1) == -INFINITY &&
-                         isnan(sn_log1pf(-2)) && isnan(sn_log1pf(NAN)) && sn_log1pf(INFINITY) == INFINITY,
+    kcheck_expect(c,
+                  sn_logf(0) == -INFINITY && isnan(sn_logf(-1)) && sn_log1pf(-1) == -INFINITY &&
+                      isnan(sn_log1pf(-2)) && isnan(sn_log1pf(NAN)) &&
+                      sn_log1pf(INFINITY) == INFINITY,
                   "logf's and log1pf's edges");
-    kcheck_expect(c, sn_expf(0) == 1 && sn_expf(-0.0f) == 1 && sn_expf(1e30f) == sn_expf(INFINITY) &&
-                         sn_expf(-1e30f) == sn_expf(-INFINITY) && sn_expf(-INFINITY) > 0 &&
-                         isfinite(sn_expf(INFINITY)) && isnan(sn_expf(NAN)) && isnan(sn_expf(-NAN)),
+    kcheck_expect(c,
+                  sn_expf(0) == 1 && sn_expf(-0.0f) == 1 && sn_expf(1e30f) == sn_expf(INFINITY) &&
+                      sn_expf(-1e30f) == sn_expf(-INFINITY) && sn_expf(-INFINITY) > 0 &&
+                      isfinite(sn_expf(INFINITY)) && isnan(sn_expf(NAN)) && isnan(sn_expf(-NAN)),
                   "expf to saturate at both ends and to keep NaN");
-    kcheck_expect(c, sn_tanhf(INFINITY) == 1 && sn_tanhf(-INFINITY) == -1 && isnan(sn_tanhf(NAN)) &&
-                         sn_erff(INFINITY) == 1 && sn_erff(-INFINITY) == -1 && isnan(sn_erff(NAN)) &&
-                         signbit(sn_tanhf(-0.0f)) && signbit(sn_erff(-0.0f)),
+    kcheck_expect(c,
+                  sn_tanhf(INFINITY) == 1 && sn_tanhf(-INFINITY) == -1 && isnan(sn_tanhf(NAN)) &&
+                      sn_erff(INFINITY) == 1 && sn_erff(-INFINITY) == -1 && isnan(sn_erff(NAN)) &&
+                      signbit(sn_tanhf(-0.0f)) && signbit(sn_erff(-0.0f)),
                   "tanhf's and erff's edges");
     float g[3] = {-100, -INFINITY, NAN}, one[3] = {1, 1, 1}, y[3];
     c->dut->silu_mul(g, one, 3, y);
@@ -237,7 +255,9 @@ void kcheck_accuracy(struct kcheck *c)
     accuracy_f32(c, c->opts->long_run ? 7 : c->opts->quick ? 600011 : 10007);
 }
 
-/* ---- speed ------------------------------------------------------------------------------------------------------- */
+/* ---- speed
+ * -------------------------------------------------------------------------------------------------------
+ */
 
 struct timed {
     sn_unary_fn fn;

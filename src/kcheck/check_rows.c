@@ -20,19 +20,58 @@ struct call {
     float scalar[2];        /* parameters, and results that are numbers */
 };
 
-static void call_rms_norm(struct call *t) { t->k->rms_norm(t->a, t->b, t->n, t->scalar[0], t->y); }
-static void call_silu(struct call *t) { t->k->silu_mul(t->a, t->b, t->n, t->y); }
-static void call_gelu_tanh(struct call *t) { t->k->gelu_tanh_mul(t->a, t->b, t->n, t->y); }
-static void call_gelu_erf(struct call *t) { t->k->gelu_erf_mul(t->a, t->b, t->n, t->y); }
-static void call_add(struct call *t) { t->k->add(t->y, t->b, t->n); }
-static void call_soft_cap(struct call *t) { t->k->soft_cap(t->y, t->n, t->scalar[0]); }
-static void call_scale(struct call *t) { t->k->scale(t->y, t->n, t->scalar[0]); }
-static void call_rope_pair(struct call *t) { t->k->rope_pair(t->y, t->a, t->b, t->n); }
-static void call_rope_half(struct call *t) { t->k->rope_half(t->y, t->a, t->b, t->n); }
-static void call_finish(struct call *t) { t->k->attn_finish(t->a, t->scalar[0], t->n, t->y); }
-static void call_max(struct call *t) { t->scalar[1] = t->k->max(t->a, t->n) + 0.0f; } /* -0 becomes +0 */
-static void call_sum_exp(struct call *t) { t->scalar[1] = t->k->sum_exp(t->a, t->n, t->scalar[0]); }
-static void call_finite(struct call *t) { t->scalar[1] = t->k->all_finite(t->a, t->n); }
+static void call_rms_norm(struct call *t)
+{
+    t->k->rms_norm(t->a, t->b, t->n, t->scalar[0], t->y);
+}
+static void call_silu(struct call *t)
+{
+    t->k->silu_mul(t->a, t->b, t->n, t->y);
+}
+static void call_gelu_tanh(struct call *t)
+{
+    t->k->gelu_tanh_mul(t->a, t->b, t->n, t->y);
+}
+static void call_gelu_erf(struct call *t)
+{
+    t->k->gelu_erf_mul(t->a, t->b, t->n, t->y);
+}
+static void call_add(struct call *t)
+{
+    t->k->add(t->y, t->b, t->n);
+}
+static void call_soft_cap(struct call *t)
+{
+    t->k->soft_cap(t->y, t->n, t->scalar[0]);
+}
+static void call_scale(struct call *t)
+{
+    t->k->scale(t->y, t->n, t->scalar[0]);
+}
+static void call_rope_pair(struct call *t)
+{
+    t->k->rope_pair(t->y, t->a, t->b, t->n);
+}
+static void call_rope_half(struct call *t)
+{
+    t->k->rope_half(t->y, t->a, t->b, t->n);
+}
+static void call_finish(struct call *t)
+{
+    t->k->attn_finish(t->a, t->scalar[0], t->n, t->y);
+}
+static void call_max(struct call *t)
+{
+    t->scalar[1] = t->k->max(t->a, t->n) + 0.0f;
+} /* -0 becomes +0 */
+static void call_sum_exp(struct call *t)
+{
+    t->scalar[1] = t->k->sum_exp(t->a, t->n, t->scalar[0]);
+}
+static void call_finite(struct call *t)
+{
+    t->scalar[1] = t->k->all_finite(t->a, t->n);
+}
 
 struct row_slot {
     enum sn_kernel_id id;
@@ -41,12 +80,18 @@ struct row_slot {
     size_t row_bytes; /* moved per element: for the speed */
 };
 static const struct row_slot slots[] = {
-    {SN_K_rms_norm, call_rms_norm, 1, 12},       {SN_K_silu_mul, call_silu, 1, 12},
-    {SN_K_gelu_tanh_mul, call_gelu_tanh, 1, 12}, {SN_K_gelu_erf_mul, call_gelu_erf, 1, 12},
-    {SN_K_add, call_add, 1, 12},                 {SN_K_soft_cap, call_soft_cap, 1, 8},
-    {SN_K_scale, call_scale, 1, 8},              {SN_K_rope_pair, call_rope_pair, 2, 24},
-    {SN_K_rope_half, call_rope_half, 2, 24},     {SN_K_attn_finish, call_finish, 1, 8},
-    {SN_K_max, call_max, 0, 4},                  {SN_K_sum_exp, call_sum_exp, 0, 4},
+    {SN_K_rms_norm, call_rms_norm, 1, 12},
+    {SN_K_silu_mul, call_silu, 1, 12},
+    {SN_K_gelu_tanh_mul, call_gelu_tanh, 1, 12},
+    {SN_K_gelu_erf_mul, call_gelu_erf, 1, 12},
+    {SN_K_add, call_add, 1, 12},
+    {SN_K_soft_cap, call_soft_cap, 1, 8},
+    {SN_K_scale, call_scale, 1, 8},
+    {SN_K_rope_pair, call_rope_pair, 2, 24},
+    {SN_K_rope_half, call_rope_half, 2, 24},
+    {SN_K_attn_finish, call_finish, 1, 8},
+    {SN_K_max, call_max, 0, 4},
+    {SN_K_sum_exp, call_sum_exp, 0, 4},
     {SN_K_all_finite, call_finite, 0, 4},
 };
 
@@ -56,7 +101,9 @@ static void one_case(struct kcheck *c, const struct row_slot *s, size_t n, enum 
     struct call t = {.k = c->ref, .n = n};
     t.a = kcheck_in(c, kcheck_f32(c, n, shape), 4 * n, 4);
     t.b = kcheck_in(c, kcheck_f32(c, n, shape), 4 * n, 4);
-    t.scalar[0] = s->id == SN_K_rms_norm ? 1e-5f : s->id == SN_K_soft_cap ? 30.0f : kcheck_unit(&c->rng) * 4;
+    t.scalar[0] = s->id == SN_K_rms_norm   ? 1e-5f
+                  : s->id == SN_K_soft_cap ? 30.0f
+                                           : kcheck_unit(&c->rng) * 4;
     float *start = kcheck_f32(c, n_out, shape);
     float *want = kcheck_out(c, 4 * n_out, 4), *got = kcheck_out(c, 4 * n_out, 4);
     if (n_out) {
@@ -73,7 +120,8 @@ static void one_case(struct kcheck *c, const struct row_slot *s, size_t n, enum 
         kcheck_same_f32(c, want, got, n_out, "n=%zu shape %d", n, (int)shape);
     else
         kcheck_same_f32(c, &want_scalar, &t.scalar[1], 1, "n=%zu shape %d", n, (int)shape);
-    if (n_out && (s->id == SN_K_rms_norm || s->id == SN_K_attn_finish || s->row_bytes == 12) && s->id != SN_K_add) {
+    if (n_out && (s->id == SN_K_rms_norm || s->id == SN_K_attn_finish || s->row_bytes == 12) &&
+        s->id != SN_K_add) {
         memcpy(got, t.a, 4 * n); /* the output may be the first input */
         t.a = got;
         s->call(&t);
@@ -103,7 +151,8 @@ static void check_merge(struct kcheck *c)
         for (size_t kind = 0; kind < (c->opts->quick ? 6u : 24u); kind++) {
             size_t n = size_of_case(i);
             const float *o2 = kcheck_in(c, kcheck_f32(c, n, KC_NORMAL), 4 * n, 4);
-            float *want = kcheck_f32(c, n, kind % 6 == 5 ? KC_EDGES : KC_NORMAL), *got = kcheck_out(c, 4 * n, 4);
+            float *want = kcheck_f32(c, n, kind % 6 == 5 ? KC_EDGES : KC_NORMAL),
+                  *got = kcheck_out(c, 4 * n, 4);
             float m = kcheck_unit(&c->rng) * 50, m2 = kcheck_unit(&c->rng) * 50;
             float l = 1 + kcheck_unit(&c->rng), l2 = 1 + kcheck_unit(&c->rng);
             if (kind % 6 == 1 || kind % 6 == 3)
@@ -142,7 +191,9 @@ void kcheck_check_rows(struct kcheck *c)
         check_merge(c);
 }
 
-/* ---- speed ------------------------------------------------------------------------------------------------------- */
+/* ---- speed
+ * -------------------------------------------------------------------------------------------------------
+ */
 
 struct timed {
     struct call call;
@@ -165,7 +216,9 @@ void kcheck_bench_rows(struct kcheck *c)
         kcheck_fill(&c->rng, a, N, KC_NORMAL);
         kcheck_fill(&c->rng, b, N, KC_NORMAL);
         memset(y, 0, sizeof y);
-        struct timed t = {{.k = c->dut, .n = N, .a = a, .b = b, .y = y, .scalar = {1.0f, 0}}, slots[s].call};
-        kcheck_time(c, slots[s].id, "n=1536", (double)slots[s].row_bytes * N, "GB/s", run_timed, &t);
+        struct timed t = {{.k = c->dut, .n = N, .a = a, .b = b, .y = y, .scalar = {1.0f, 0}},
+                          slots[s].call};
+        kcheck_time(c, slots[s].id, "n=1536", (double)slots[s].row_bytes * N, "GB/s", run_timed,
+                    &t);
     }
 }

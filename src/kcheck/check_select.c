@@ -9,7 +9,10 @@ static void one_case(struct kcheck *c, size_t n, size_t k, int kind)
 {
     float *x = kcheck_f32(c, n, kind == 0 ? KC_WIDE : KC_NORMAL);
     for (size_t i = 0; i < n && kind > 1; i++)
-        x[i] = kind == 2 ? (float)(int)(x[i] * 2) : kind == 3 ? (float)i : kind == 4 ? -(float)i : x[i];
+        x[i] = kind == 2   ? (float)(int)(x[i] * 2)
+               : kind == 3 ? (float)i
+               : kind == 4 ? -(float)i
+                           : x[i];
     if (kind == 5 && n) {
         x[kcheck_below(&c->rng, (uint32_t)n)] = INFINITY;
         x[kcheck_below(&c->rng, (uint32_t)n)] = -INFINITY;
@@ -19,12 +22,15 @@ static void one_case(struct kcheck *c, size_t n, size_t k, int kind)
     c->dut->top_k(x, n, k, got);
     kcheck_same_bytes(c, want, got, 4 * k, "n=%zu k=%zu kind %d", n, k, kind);
     for (size_t i = 1; i < k; i++)
-        kcheck_expect(c, x[want[i - 1]] > x[want[i]] || (x[want[i - 1]] == x[want[i]] && want[i - 1] < want[i]),
+        kcheck_expect(c,
+                      x[want[i - 1]] > x[want[i]] ||
+                          (x[want[i - 1]] == x[want[i]] && want[i - 1] < want[i]),
                       "the total order at %zu of n=%zu k=%zu", i, n, k);
     size_t n_better = 0; /* nothing that was left out beats the last one */
     for (size_t i = 0; i < n && k; i++)
         n_better += x[i] > x[want[k - 1]] || (x[i] == x[want[k - 1]] && i < want[k - 1]);
-    kcheck_expect(c, k == 0 || n_better == k - 1, "exactly k - 1 before the last of n=%zu k=%zu", n, k);
+    kcheck_expect(c, k == 0 || n_better == k - 1, "exactly k - 1 before the last of n=%zu k=%zu", n,
+                  k);
     kcheck_end_case(c);
 }
 

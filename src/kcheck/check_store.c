@@ -1,12 +1,16 @@
-/* Stores into cache types: every rounding case, strides, and nothing written between the elements. */
+/* Stores into cache types: every rounding case, strides, and nothing written between the elements.
+ */
 #include "kcheck/kcheck.h"
 
 static sn_store_fn slot_of(const struct sn_kernels *k, enum sn_kernel_id id)
 {
-    return id == SN_K_store_f32 ? k->store_f32 : id == SN_K_store_f16 ? k->store_f16 : k->store_bf16;
+    return id == SN_K_store_f32   ? k->store_f32
+           : id == SN_K_store_f16 ? k->store_f16
+                                  : k->store_bf16;
 }
 
-static void one_case(struct kcheck *c, enum sn_kernel_id id, size_t n, size_t stride, enum kcheck_shape shape)
+static void one_case(struct kcheck *c, enum sn_kernel_id id, size_t n, size_t stride,
+                     enum kcheck_shape shape)
 {
     size_t size = id == SN_K_store_f32 ? 4 : 2, n_bytes = n ? ((n - 1) * stride + 1) * size : 0;
     float *x = kcheck_f32(c, n, shape);
@@ -63,6 +67,7 @@ void kcheck_bench_store(struct kcheck *c)
         for (t.stride = 1; t.stride <= 16; t.stride += 15) {
             t.fn = slot_of(c->dut, ids[s]);
             if (kcheck_wanted(c, ids[s]))
-                kcheck_time(c, ids[s], t.stride == 1 ? "n=64" : "n=64 stride 16", 64, "G/s", run_timed, &t);
+                kcheck_time(c, ids[s], t.stride == 1 ? "n=64" : "n=64 stride 16", 64, "G/s",
+                            run_timed, &t);
         }
 }

@@ -38,7 +38,9 @@ static const struct entry entries[] = {
 #undef KCHECK
 };
 
-/* ---- random inputs ----------------------------------------------------------------------------------------------- */
+/* ---- random inputs
+ * -----------------------------------------------------------------------------------------------
+ */
 
 uint64_t kcheck_u64(struct kcheck_rng *r)
 {
@@ -83,8 +85,9 @@ static float draw_wide(struct kcheck_rng *r)
 
 static float draw_edge(struct kcheck_rng *r)
 {
-    static const uint32_t edges[] = {0x7F800000, 0xFF800000, 0x7FC00000, 0xFFC00001, 0x00000000, 0x80000000,
-                                     0x00000001, 0x807FFFFF, 0x00800000, 0x7F7FFFFF, 0xFF7FFFFF, 0x42B17218,
+    static const uint32_t edges[] = {0x7F800000, 0xFF800000, 0x7FC00000, 0xFFC00001,
+                                     0x00000000, 0x80000000, 0x00000001, 0x807FFFFF,
+                                     0x00800000, 0x7F7FFFFF, 0xFF7FFFFF, 0x42B17218,
                                      0xC2AEAC50, 0x3F800000, 0xBF800000, 0x477FF000};
     if (kcheck_below(r, 8) != 0)
         return draw_normal(r);
@@ -100,7 +103,9 @@ void kcheck_fill(struct kcheck_rng *r, float *x, size_t n, enum kcheck_shape sha
                                    : from_bits((uint32_t)(kcheck_u64(r) >> 32));
 }
 
-/* ---- reports ----------------------------------------------------------------------------------------------------- */
+/* ---- reports
+ * -----------------------------------------------------------------------------------------------------
+ */
 
 static void fail_va(struct kcheck *c, const char *what, const char *fmt, va_list args)
 {
@@ -108,8 +113,8 @@ static void fail_va(struct kcheck *c, const char *what, const char *fmt, va_list
     s->n_failures++;
     if (s->n_slot_failures++ >= MAX_REPORTS)
         return;
-    fprintf(s->out, "FAIL %s, level %s, seed %llu: %s", s->begun ? sn_kernel_name(s->id) : s->check, c->level,
-            (unsigned long long)s->seed, what);
+    fprintf(s->out, "FAIL %s, level %s, seed %llu: %s", s->begun ? sn_kernel_name(s->id) : s->check,
+            c->level, (unsigned long long)s->seed, what);
     vfprintf(s->out, fmt, args);
     fputc('\n', s->out);
 }
@@ -144,7 +149,10 @@ void kcheck_note(struct kcheck *c, const char *fmt, ...)
     va_end(args);
 }
 
-static bool is_golden(const struct kcheck *c) { return strcmp(c->level, "golden") == 0; }
+static bool is_golden(const struct kcheck *c)
+{
+    return strcmp(c->level, "golden") == 0;
+}
 
 /* Reports the slot that was begun. */
 static void end_slot(struct kcheck *c)
@@ -160,9 +168,9 @@ static void end_slot(struct kcheck *c)
                  (unsigned long long)s->digest[s->id], (unsigned long long)kcheck_golden[s->id]);
     }
     if (!c->opts->print_golden && (s->n_values || s->n_slot_failures))
-        fprintf(s->out, "  %-18s %-11s %llu values %s, %llu cases%s\n", sn_kernel_name(s->id), c->level,
-                (unsigned long long)s->n_values, is_golden(c) ? "hashed" : "compared", (unsigned long long)s->n_cases,
-                s->n_slot_failures ? "  FAILED" : "");
+        fprintf(s->out, "  %-18s %-11s %llu values %s, %llu cases%s\n", sn_kernel_name(s->id),
+                c->level, (unsigned long long)s->n_values, is_golden(c) ? "hashed" : "compared",
+                (unsigned long long)s->n_cases, s->n_slot_failures ? "  FAILED" : "");
     s->begun = false;
 }
 
@@ -183,19 +191,24 @@ bool kcheck_begin(struct kcheck *c, enum sn_kernel_id id)
     s->id = id;
     s->n_values = s->n_cases = s->n_slot_failures = 0;
     s->label[0] = '\0';
-    c->rng.state = s->seed + (uint64_t)id * 0x1000003; /* --kernel gives the same inputs as the whole run */
+    c->rng.state =
+        s->seed + (uint64_t)id * 0x1000003; /* --kernel gives the same inputs as the whole run */
     XXH3_64bits_reset(s->hash);
     return true;
 }
 
-/* ---- buffers ------------------------------------------------------------------------------------------------------ */
+/* ---- buffers
+ * ------------------------------------------------------------------------------------------------------
+ */
 
 void *kcheck_out(struct kcheck *c, size_t n_bytes, size_t align)
 {
     struct kcheck_state *s = c->state;
     struct sn_guard *g = &s->buffer[s->n_buffers];
     if (s->n_buffers == MAX_BUFFERS || !sn_guard_init(g, n_bytes, align, 0xA5)) {
-        fprintf(stderr, "kcheck: %s: no memory for a buffer of %zu bytes, or more than %d buffers in one case\n",
+        fprintf(stderr,
+                "kcheck: %s: no memory for a buffer of %zu bytes, or more than %d buffers in one "
+                "case\n",
                 sn_kernel_name(s->id), n_bytes, MAX_BUFFERS);
         abort();
     }
@@ -230,7 +243,9 @@ void kcheck_end_case(struct kcheck *c)
     s->n_buffers = 0;
 }
 
-/* ---- comparison ----------------------------------------------------------------------------------------------------- */
+/* ---- comparison
+ * -----------------------------------------------------------------------------------------------------
+ */
 
 static uint32_t to_bits(float f)
 {
@@ -240,9 +255,13 @@ static uint32_t to_bits(float f)
 }
 
 /* One NaN for all: payloads are promised nowhere. */
-static uint32_t canonical(float f) { return f != f ? 0x7FC00000u : to_bits(f); }
+static uint32_t canonical(float f)
+{
+    return f != f ? 0x7FC00000u : to_bits(f);
+}
 
-void kcheck_same_f32(struct kcheck *c, const float *want, const float *got, size_t n, const char *fmt, ...)
+void kcheck_same_f32(struct kcheck *c, const float *want, const float *got, size_t n,
+                     const char *fmt, ...)
 {
     struct kcheck_state *s = c->state;
     va_list args;
@@ -260,11 +279,12 @@ void kcheck_same_f32(struct kcheck *c, const float *want, const float *got, size
             first = i;
     }
     if (n_bad)
-        fail(c, "%zu of %zu differ, the first at %zu: %a instead of %a; %s", n_bad, n, first, (double)got[first],
-             (double)want[first], s->label);
+        fail(c, "%zu of %zu differ, the first at %zu: %a instead of %a; %s", n_bad, n, first,
+             (double)got[first], (double)want[first], s->label);
 }
 
-void kcheck_same_bytes(struct kcheck *c, const void *want, const void *got, size_t n_bytes, const char *fmt, ...)
+void kcheck_same_bytes(struct kcheck *c, const void *want, const void *got, size_t n_bytes,
+                       const char *fmt, ...)
 {
     struct kcheck_state *s = c->state;
     va_list args;
@@ -278,17 +298,21 @@ void kcheck_same_bytes(struct kcheck *c, const void *want, const void *got, size
     const uint8_t *a = want, *b = got;
     for (size_t i = 0; i < n_bytes; i++)
         if (a[i] != b[i]) {
-            fail(c, "byte %zu of %zu is 0x%02X instead of 0x%02X; %s", i, n_bytes, b[i], a[i], s->label);
+            fail(c, "byte %zu of %zu is 0x%02X instead of 0x%02X; %s", i, n_bytes, b[i], a[i],
+                 s->label);
             return;
         }
 }
 
-/* ---- time ------------------------------------------------------------------------------------------------------------ */
+/* ---- time
+ * ------------------------------------------------------------------------------------------------------------
+ */
 
+/* Time of this thread: what others do on the machine counts as little as it can. */
 static double now(void)
 {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
@@ -298,8 +322,8 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-double kcheck_time(struct kcheck *c, enum sn_kernel_id id, const char *what, double work, const char *unit,
-                   void (*fn)(void *arg), void *arg)
+double kcheck_time(struct kcheck *c, enum sn_kernel_id id, const char *what, double work,
+                   const char *unit, void (*fn)(void *arg), void *arg)
 {
     enum { RUNS = 15 };
     size_t n = 1;
@@ -320,13 +344,15 @@ double kcheck_time(struct kcheck *c, enum sn_kernel_id id, const char *what, dou
     }
     qsort(run, RUNS, sizeof *run, by_value);
     double t = run[RUNS / 2];
-    fprintf(c->state->out, "  %-14s %-11s %-34s %10.3f us %9.2f %s\n", sn_kernel_name(id), c->dut->variant[id], what,
-            t * 1e6, work / t * 1e-9, unit);
+    fprintf(c->state->out, "  %-14s %-11s %-34s %10.3f us %9.2f %s\n", sn_kernel_name(id),
+            c->dut->variant[id], what, t * 1e6, work / t * 1e-9, unit);
     fflush(c->state->out);
     return t;
 }
 
-/* ---- crashes ---------------------------------------------------------------------------------------------------------- */
+/* ---- crashes
+ * ----------------------------------------------------------------------------------------------------------
+ */
 
 static sigjmp_buf crash_jump;
 static volatile sig_atomic_t crash_armed;
@@ -367,8 +393,8 @@ static void run_guarded(struct kcheck *c, const char *name, void (*fn)(struct kc
         crash_armed = 1;
         fn(c);
     } else {
-        fail(c, "crashed with %s (after: %s); the rest of check '%s' was not run", strsignal(signal_number),
-             s->label[0] ? s->label : "nothing", name);
+        fail(c, "crashed with %s (after: %s); the rest of check '%s' was not run",
+             strsignal(signal_number), s->label[0] ? s->label : "nothing", name);
         for (size_t i = 0; i < s->n_buffers; i++)
             sn_guard_release(&s->buffer[i]);
         s->n_buffers = 0;
@@ -378,11 +404,14 @@ static void run_guarded(struct kcheck *c, const char *name, void (*fn)(struct kc
     end_slot(c);
 }
 
-/* ---- passes ------------------------------------------------------------------------------------------------------------ */
+/* ---- passes
+ * ------------------------------------------------------------------------------------------------------------
+ */
 
 static void run_pass(struct kcheck *c)
 {
-    fprintf(c->state->out, "%s%s\n", c->opts->print_golden ? "/* digests of the specification " : "level ",
+    fprintf(c->state->out, "%s%s\n",
+            c->opts->print_golden ? "/* digests of the specification " : "level ",
             c->opts->print_golden ? "*/" : c->level);
     for (size_t i = 0; i < SN_ARRAY_LEN(entries); i++) {
         if (c->opts->bench)
@@ -395,8 +424,8 @@ static void run_pass(struct kcheck *c)
 
 static void run_golden(struct kcheck *c)
 {
-    struct kcheck_opts fixed = {.quick = true, .seed = 1, .kernel = c->opts->kernel,
-                                .print_golden = c->opts->print_golden};
+    struct kcheck_opts fixed = {
+        .quick = true, .seed = 1, .kernel = c->opts->kernel, .print_golden = c->opts->print_golden};
     struct kcheck g = *c;
     uint64_t seed = c->state->seed;
     c->state->seed = 1;
@@ -406,8 +435,8 @@ static void run_golden(struct kcheck *c)
     c->state->seed = seed;
     if (c->opts->print_golden)
         for (size_t i = 0; i < SN_K_COUNT; i++)
-            fprintf(c->state->out, "    [SN_K_%s] = 0x%016llX,\n", sn_kernel_name((enum sn_kernel_id)i),
-                    (unsigned long long)c->state->digest[i]);
+            fprintf(c->state->out, "    [SN_K_%s] = 0x%016llX,\n",
+                    sn_kernel_name((enum sn_kernel_id)i), (unsigned long long)c->state->digest[i]);
 }
 
 /* The table of one level; the baseline scalar table is the one without any. */
@@ -429,8 +458,11 @@ static void run_levels(struct kcheck *c, const struct sn_cpu *cpu)
     static const struct {
         const char *name;
         enum sn_isa isa;
-    } levels[] = {{"scalar", SN_ISA_SCALAR}, {"scalar-fma", SN_ISA_SCALAR}, {"avx2", SN_ISA_AVX2},
-                  {"avx512", SN_ISA_AVX512}, {"neon", SN_ISA_NEON}};
+    } levels[] = {{"scalar", SN_ISA_SCALAR},
+                  {"scalar-fma", SN_ISA_SCALAR},
+                  {"avx2", SN_ISA_AVX2},
+                  {"avx512", SN_ISA_AVX512},
+                  {"neon", SN_ISA_NEON}};
     if (c->opts->table) {
         c->level = c->opts->table->variant[SN_K_add];
         c->dut = c->opts->table;
@@ -456,15 +488,17 @@ int kcheck_main(const struct kcheck_opts *opts)
     struct kcheck c = {.opts = opts, .ref = &ref, .dut = &ref, .level = "accuracy", .state = &s};
     struct timespec t;
     clock_gettime(CLOCK_REALTIME, &t);
-    s.seed = opts->seed ? opts->seed : ((uint64_t)t.tv_nsec << 20 ^ (uint64_t)t.tv_sec) % 1000000007 + 1;
+    s.seed =
+        opts->seed ? opts->seed : ((uint64_t)t.tv_nsec << 20 ^ (uint64_t)t.tv_sec) % 1000000007 + 1;
     s.hash = XXH3_createState();
     if (!s.hash || !level_table(&ref, "scalar", &cpu)) {
         XXH3_freeState(s.hash);
         return 1;
     }
     if (!opts->print_golden)
-        fprintf(s.out, "kcheck on %s, best level %s, seed %llu\n", cpu.brand[0] ? cpu.brand : "an unnamed CPU",
-                sn_isa_name(sn_isa_best(&cpu)), (unsigned long long)s.seed);
+        fprintf(s.out, "kcheck on %s, best level %s, seed %llu\n",
+                cpu.brand[0] ? cpu.brand : "an unnamed CPU", sn_isa_name(sn_isa_best(&cpu)),
+                (unsigned long long)s.seed);
 
     struct sigaction old[SN_ARRAY_LEN(crash_signals)];
     struct sn_fpenv env = sn_fp_enter();
@@ -483,12 +517,15 @@ int kcheck_main(const struct kcheck_opts *opts)
     sn_fp_leave(env);
     XXH3_freeState(s.hash);
     if (!opts->print_golden && !opts->bench)
-        fprintf(s.out, s.n_failures ? "kcheck: %llu FAILURES\n" : "kcheck: all equal (%llu failures)\n",
+        fprintf(s.out,
+                s.n_failures ? "kcheck: %llu FAILURES\n" : "kcheck: all equal (%llu failures)\n",
                 (unsigned long long)s.n_failures);
     return s.n_failures != 0;
 }
 
-/* ---- arguments ---------------------------------------------------------------------------------------------------------- */
+/* ---- arguments
+ * ----------------------------------------------------------------------------------------------------------
+ */
 
 static bool parse_value(const char *flag, const char *value, struct kcheck_opts *o)
 {
@@ -533,12 +570,17 @@ bool kcheck_parse(int argc, char **argv, struct kcheck_opts *o)
             o->bench = true;
         } else if (strcmp(a, "--print-golden") == 0) {
             o->print_golden = true;
-        } else if ((strcmp(a, "--kernel") == 0 || strcmp(a, "--isa") == 0 || strcmp(a, "--seed") == 0) && i + 1 < argc) {
+        } else if ((strcmp(a, "--kernel") == 0 || strcmp(a, "--isa") == 0 ||
+                    strcmp(a, "--seed") == 0) &&
+                   i + 1 < argc) {
             if (!parse_value(a, argv[++i], o))
                 return false;
         } else {
-            fprintf(stderr, "kcheck: unknown or incomplete argument '%s'; there are --kernel NAME, --isa LEVEL, "
-                            "--seed N, --long, --quick, --bench, --print-golden\n", a);
+            fprintf(stderr,
+                    "kcheck: unknown or incomplete argument '%s'; there are --kernel NAME, --isa "
+                    "LEVEL, "
+                    "--seed N, --long, --quick, --bench, --print-golden\n",
+                    a);
             return false;
         }
     }

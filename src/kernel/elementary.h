@@ -1,7 +1,7 @@
-/* The f32 exp, tanh and erf, operation by operation. This is the specification that the vector forms in x86/ repeat;
- * inline so that the scalar kernels get them with their own compiler flags. Coefficients: exp and tanh from Cephes
- * (Moshier, expf.c, tanhf.c), erf after N. Juffa (a minimax fit of
- * 1 - exp(polynomial)). */
+/* The f32 exp, tanh and erf, operation by operation. This is the specification that the vector
+ * forms in x86/ repeat; inline so that the scalar kernels get them with their own compiler flags.
+ * Coefficients: exp and tanh from Cephes (Moshier, expf.c, tanhf.c), erf after N. Juffa (a minimax
+ * fit of 1 - exp(polynomial)). */
 #ifndef SN_ELEMENTARY_H
 #define SN_ELEMENTARY_H
 
@@ -25,9 +25,9 @@ static inline uint32_t sn_to_bits(float f)
     return u;
 }
 
-/* exp(x) = 2^n * exp(r), n = rint(x / ln 2), |r| <= ln(2) / 2. The clamps keep every result a normal number, so 2^n
- * is an addition to the exponent field. n is read from the low bits of n + 1.5 * 2^23: no conversion that a NaN could
- * upset; the last line gives NaN back its due. */
+/* exp(x) = 2^n * exp(r), n = rint(x / ln 2), |r| <= ln(2) / 2. The clamps keep every result a
+ * normal number, so 2^n is an addition to the exponent field. n is read from the low bits of n
+ * + 1.5 * 2^23: no conversion that a NaN could upset; the last line gives NaN back its due. */
 static inline float sn_exp_inline(float x)
 {
     float c = x < SN_EXP_LO ? SN_EXP_LO : x;
@@ -63,7 +63,8 @@ static inline float sn_tanh_inline(float x)
     return x != x ? x : sn_from_bits(sn_to_bits(y) | sign);
 }
 
-/* With the sign of x: |x| <= 0.927734375: |x| + |x| P(x^2); else 1 - exp(-|x| + |x| Q(|x|)); 1 from 4 on. */
+/* With the sign of x: |x| <= 0.927734375: |x| + |x| P(x^2); else 1 - exp(-|x| + |x| Q(|x|)); 1 from
+ * 4 on. */
 static inline float sn_erf_inline(float x)
 {
     uint32_t sign = sn_to_bits(x) & 0x80000000u;

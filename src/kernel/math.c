@@ -4,11 +4,22 @@
 
 #include "kernel/elementary.h"
 
-float sn_expf(float x) { return sn_exp_inline(x); }
-float sn_tanhf(float x) { return sn_tanh_inline(x); }
-float sn_erff(float x) { return sn_erf_inline(x); }
+float sn_expf(float x)
+{
+    return sn_exp_inline(x);
+}
+float sn_tanhf(float x)
+{
+    return sn_tanh_inline(x);
+}
+float sn_erff(float x)
+{
+    return sn_erf_inline(x);
+}
 
-/* ---- double ---------------------------------------------------------------------------------------------------- */
+/* ---- double
+ * ----------------------------------------------------------------------------------------------------
+ */
 
 static double from_bits(uint64_t u)
 {
@@ -28,7 +39,8 @@ static uint64_t to_bits(double d)
 #define LN2_HI 6.93147180369123816490e-01
 #define LN2_LO 1.90821492927058770002e-10
 
-/* exp(x + lo) for |lo| far below 1. x: -746 .. 710. Taylor series of degree 13 on |r| <= ln(2) / 2. */
+/* exp(x + lo) for |lo| far below 1. x: -746 .. 710. Taylor series of degree 13 on |r| <= ln(2) / 2.
+ */
 static double exp_core(double x, double lo)
 {
     double n = rint(x * 1.44269504088896340736);
@@ -37,9 +49,9 @@ static double exp_core(double x, double lo)
     double r0 = r;
     r = r0 + rl;
     rl = (r0 - r) + rl;
-    static const double c[] = {1.0 / 6227020800, 1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880,
-                               1.0 / 40320,      1.0 / 5040,      1.0 / 720,      1.0 / 120,     1.0 / 24,
-                               1.0 / 6,          1.0 / 2};
+    static const double c[] = {1.0 / 6227020800, 1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800,
+                               1.0 / 362880,     1.0 / 40320,     1.0 / 5040,     1.0 / 720,
+                               1.0 / 120,        1.0 / 24,        1.0 / 6,        1.0 / 2};
     double p = c[0];
     for (int i = 1; i < 12; i++)
         p = fma(p, r, c[i]);
@@ -47,7 +59,8 @@ static double exp_core(double x, double lo)
     p = 1.0 + (r + p);
     /* 2^n in two normal factors, so that subnormal results are rounded once. */
     int k = (int)n, half = k / 2;
-    double s1 = from_bits((uint64_t)(1023 + half) << 52), s2 = from_bits((uint64_t)(1023 + k - half) << 52);
+    double s1 = from_bits((uint64_t)(1023 + half) << 52),
+           s2 = from_bits((uint64_t)(1023 + k - half) << 52);
     return p * s1 * s2;
 }
 
@@ -62,8 +75,9 @@ double sn_exp(double x)
     return exp_core(x, 0.0);
 }
 
-/* hi + lo = ln(x) for finite x > 0, to about 2^-65 relative. x = 2^k m, m in [sqrt(1/2), sqrt(2)), s = (m - 1) / (m + 1)
- * as a pair, ln(m) = 2 (s + s^3/3 + s^5/5 + ...), the first two terms as pairs. */
+/* hi + lo = ln(x) for finite x > 0, to about 2^-65 relative. x = 2^k m, m in [sqrt(1/2), sqrt(2)),
+ * s = (m - 1) / (m + 1) as a pair, ln(m) = 2 (s + s^3/3 + s^5/5 + ...), the first two terms as
+ * pairs. */
 static void ln_pair(double x, double *hi, double *lo)
 {
     int k = 0;
@@ -161,8 +175,10 @@ void sn_sincos(double x, double *sin_out, double *cos_out)
         *sin_out = *cos_out = (double)NAN;
         return;
     }
-    /* pi/2 = P1 + P2 + P3. n * P1 and x are multiples of the same power of two and cancel exactly in the fma. */
-    const double P1 = 0x1.921fb54442d18p+0, P2 = 0x1.1a62633145c07p-54, P3 = -0x1.f1976b7ed8fbcp-110;
+    /* pi/2 = P1 + P2 + P3. n * P1 and x are multiples of the same power of two and cancel exactly
+     * in the fma. */
+    const double P1 = 0x1.921fb54442d18p+0, P2 = 0x1.1a62633145c07p-54,
+                 P3 = -0x1.f1976b7ed8fbcp-110;
     double n = rint(x * 0.63661977236758134308);
     double a = fma(-n, P1, x), w = n * P2, w_lo = fma(n, P2, -w) + n * P3;
     double r = a - w, v = a - r;
@@ -185,9 +201,13 @@ void sn_sincos(double x, double *sin_out, double *cos_out)
     }
 }
 
-/* ---- f32 through double ------------------------------------------------------------------------------------------ */
+/* ---- f32 through double
+ * ------------------------------------------------------------------------------------------ */
 
-float sn_logf(float x) { return (float)sn_ln((double)x); }
+float sn_logf(float x)
+{
+    return (float)sn_ln((double)x);
+}
 
 float sn_log1pf(float x)
 {
@@ -199,4 +219,7 @@ float sn_log1pf(float x)
     return (float)(sn_ln(u) * (d / (u - 1.0))); /* the factor undoes the rounding of 1 + x */
 }
 
-float sn_powf(float x, float y) { return (float)sn_pow((double)x, (double)y); }
+float sn_powf(float x, float y)
+{
+    return (float)sn_pow((double)x, (double)y);
+}

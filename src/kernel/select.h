@@ -1,5 +1,6 @@
-/* The k largest by (value descending, index ascending), as a heap of indices whose root is the worst one kept. The order
- * is total, so the answer does not depend on how candidates were filtered before they come here. */
+/* The k largest by (value descending, index ascending), as a heap of indices whose root is the
+ * worst one kept. The order is total, so the answer does not depend on how candidates were filtered
+ * before they come here. */
 #ifndef SN_SELECT_H
 #define SN_SELECT_H
 
@@ -13,8 +14,10 @@ static inline bool sn_select_before(const float *x, uint32_t a, uint32_t b)
     return x[a] > x[b] || (x[a] == x[b] && a < b);
 }
 
-/* Puts `index` into heap[at] and lets it sink: every parent comes after its children in the result. */
-static inline void sn_select_sink(const float *x, uint32_t *heap, size_t k, size_t at, uint32_t index)
+/* Puts `index` into heap[at] and lets it sink: every parent comes after its children in the result.
+ */
+static inline void sn_select_sink(const float *x, uint32_t *heap, size_t k, size_t at,
+                                  uint32_t index)
 {
     for (;;) {
         size_t child = 2 * at + 1;

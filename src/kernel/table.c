@@ -4,13 +4,14 @@
 #define X86 1
 #endif
 
-sennit_status sn_kernels_init(struct sn_kernels *k, enum sn_isa isa, const struct sn_cpu *cpu, struct sennit_error *err)
+sennit_status sn_kernels_init(struct sn_kernels *k, enum sn_isa isa, const struct sn_cpu *cpu,
+                              struct sennit_error *err)
 {
     memset(k, 0, sizeof *k);
     if ((unsigned)isa >= SN_ISA_COUNT || !sn_isa_available(cpu, isa))
         return sn_fail(err, SENNIT_UNSUPPORTED,
-                       "this CPU does not have the instruction-set level '%s'; its best is '%s'", sn_isa_name(isa),
-                       sn_isa_name(sn_isa_best(cpu)));
+                       "this CPU does not have the instruction-set level '%s'; its best is '%s'",
+                       sn_isa_name(isa), sn_isa_name(sn_isa_best(cpu)));
     k->isa = isa;
     sn_kernels_fill_scalar(k);
 #ifdef X86
@@ -88,7 +89,8 @@ enum sn_kernel_id sn_kernel_attn_id(sennit_type kv_type)
     }
 }
 
-/* One K and one V chunk as f32, and a row of 64 weights per query, each part a whole number of cache lines. */
+/* One K and one V chunk as f32, and a row of 64 weights per query, each part a whole number of
+ * cache lines. */
 size_t sn_attn_scratch_bytes(size_t n_q, size_t d_k, size_t d_v)
 {
     return 64 * sizeof(float) * (d_k + d_v + n_q);

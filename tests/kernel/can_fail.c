@@ -1,5 +1,6 @@
-/* kcheck-can-fail: a kernel that is wrong in one bit, one that writes past its end, one that reads past its end and one
- * that crashes must each be found and named. The kernels are wrapped here and put into the table kcheck is given. */
+/* kcheck-can-fail: a kernel that is wrong in one bit, one that writes past its end, one that reads
+ * past its end and one that crashes must each be found and named. The kernels are wrapped here and
+ * put into the table kcheck is given. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -66,10 +67,12 @@ static bool found(const struct wrong *w)
     FILE *out = open_memstream(&text, &n_text);
     if (!out)
         return false;
-    struct kcheck_opts opts = {.isa = -1, .kernel = "add", .seed = 7, .quick = true, .out = out, .table = &table};
+    struct kcheck_opts opts = {
+        .isa = -1, .kernel = "add", .seed = 7, .quick = true, .out = out, .table = &table};
     int rc = kcheck_main(&opts);
     fclose(out);
-    bool ok = w->report ? rc == 1 && strstr(text, w->report) && strstr(text, "FAIL add, level ") : rc == 0;
+    bool ok = w->report ? rc == 1 && strstr(text, w->report) && strstr(text, "FAIL add, level ")
+                        : rc == 0;
     if (!ok)
         printf("%s: kcheck returned %d and said\n%s", w->name, rc, text);
     else

@@ -1,11 +1,15 @@
-/* The specification of attention: one query at a time, one key at a time, in the order of numerics.md. */
+/* The specification of attention: one query at a time, one key at a time, in the order of
+ * numerics.md. */
 #include "kernel/elementary.h"
 #include "kernel/scalar/scalar.h"
 #include "tensor/traits.h"
 
 typedef float (*read_fn)(const void *data, size_t index);
 
-static float read_f32(const void *data, size_t index) { return ((const float *)data)[index]; }
+static float read_f32(const void *data, size_t index)
+{
+    return ((const float *)data)[index];
+}
 static float read_f16(const void *data, size_t index)
 {
     return sn_f16_to_f32(((const uint16_t *)data)[index]);
@@ -15,11 +19,14 @@ static float read_bf16(const void *data, size_t index)
     return sn_bf16_to_f32(((const uint16_t *)data)[index]);
 }
 
-static bool sees(uint64_t visible, size_t key) { return visible >> key & 1; }
+static bool sees(uint64_t visible, size_t key)
+{
+    return visible >> key & 1;
+}
 
 /* s[key] = q . k[key] for the visible keys, ascending dimensions; K is [4][d_k][16]. */
-static void scores(const struct sn_attn_args *a, read_fn read, const float *q, const void *k, uint64_t visible,
-                   float s[64])
+static void scores(const struct sn_attn_args *a, read_fn read, const float *q, const void *k,
+                   uint64_t visible, float s[64])
 {
     float inverse = a->soft_cap != 0 ? 1.0f / a->soft_cap : 0;
     for (size_t key = 0; key < 64; key++) {
@@ -44,8 +51,8 @@ static float sum64(const float p[64])
     return t[0];
 }
 
-static void chunk(const struct sn_attn_args *a, read_fn read, const float *q, size_t c, uint64_t visible, float *m,
-                  float *l, float *o)
+static void chunk(const struct sn_attn_args *a, read_fn read, const float *q, size_t c,
+                  uint64_t visible, float *m, float *l, float *o)
 {
     float s[64], p[64] = {0}, top = *m;
     scores(a, read, q, a->k_chunk[c], visible, s);
@@ -82,11 +89,21 @@ static inline void attention(const struct sn_attn_args *a, read_fn read)
     }
 }
 
-void SCALAR(sn_attn_f32)(const struct sn_attn_args *a) { attention(a, read_f32); }
-void SCALAR(sn_attn_f16)(const struct sn_attn_args *a) { attention(a, read_f16); }
-void SCALAR(sn_attn_bf16)(const struct sn_attn_args *a) { attention(a, read_bf16); }
+void SCALAR(sn_attn_f32)(const struct sn_attn_args *a)
+{
+    attention(a, read_f32);
+}
+void SCALAR(sn_attn_f16)(const struct sn_attn_args *a)
+{
+    attention(a, read_f16);
+}
+void SCALAR(sn_attn_bf16)(const struct sn_attn_args *a)
+{
+    attention(a, read_bf16);
+}
 
-void SCALAR(sn_attn_merge)(float *m, float *l, float *o, float m2, float l2, const float *o2, size_t d_v)
+void SCALAR(sn_attn_merge)(float *m, float *l, float *o, float m2, float l2, const float *o2,
+                           size_t d_v)
 {
     if (m2 == -INFINITY && l2 == 0)
         return;
