@@ -27,6 +27,7 @@ command -v debootstrap >/dev/null || { echo "apt-get install debootstrap"; exit 
 
 say() { printf '### %s\n' "$*"; }
 root=$(mktemp -d "${TMPDIR:-/tmp}/sennit-root.XXXXXX")
+chmod 755 "$root" # apt reads it as a user of its own
 clean() {
     local m
     for m in dev/pts dev/shm dev proc; do

@@ -66,6 +66,7 @@ case_errors() {
     says err "--threads wants a whole number from 0 to 1024, not 'two'"
     run 2 generate -m tiny.gguf -p x --threads -1
     run 2 generate -m tiny.gguf -p x -n 12x
+    run 2 generate -m tiny.gguf -p x --seed 18446744073709551616
     run 2 generate -m tiny.gguf -p x --temp nan
     run 2 generate -m tiny.gguf -p x --temp
     says err "--temp needs a value"
@@ -217,6 +218,7 @@ J
     same "$(json rows.4.n_generated)" 4 "the row that joins when all others have ended"
     same "$(json rows.5.ids)" "[65,66,67]" "forced ids"
     [ "$(json in_force.most_rows_in_step)" -ge 4 ] || fail "rows did not meet"
+    json in_force.rows_per_step | grep -q '^\[3,3,4,' || fail "rows joined at other steps: $(json in_force.rows_per_step)"
     # Each row alone has the digest that it has in the batch.
     local i line=0
     while read -r text; do
@@ -334,9 +336,10 @@ case_chat_terminal() {
     command -v script >/dev/null || { echo "SKIPPED: the program 'script' (bsdutils) is not installed"; exit 77; }
     tiny_model --context 8192
     # shellcheck disable=SC2016
-    { sleep 1; printf 'Hello\n'; sleep 1; printf '\003'; sleep 1; printf '/stats\n'; sleep 0.3; printf '/exit\n'; sleep 0.5; } |
+    { sleep 1; printf 'Hello\n'; sleep 1; printf '\003'; sleep 1; printf 'half a li\003'; sleep 0.5; printf '/stats\n'; sleep 0.3; printf '/exit\n'; sleep 0.5; } |
         timeout 60 script -qec "$sennit chat -m tiny.gguf --isa scalar --threads 1 -n 8000 --ignore-eos" /dev/null >out 2>&1
     grep -aqF '(stopped)' out || { fail "Ctrl-C did not stop the answer"; tail -c 600 out; }
+    grep -aqF '/exit leaves)' out || fail "Ctrl-C at the prompt said nothing"
     grep -aqF 'steps' out || { fail "the program did not go on after Ctrl-C"; tail -c 600 out; }
 }
 
