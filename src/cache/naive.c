@@ -165,6 +165,12 @@ static sennit_status naive_load_body(struct sennit_cache *cache, struct sn_row *
 
 /* ---- the step ------------------------------------------------------------------------------------------------ */
 
+/* A worker's: two states' o, and one key or value. */
+static size_t scratch_floats(const struct sennit_cache *cache)
+{
+    return 2 * (size_t)cache->config.d_v + sn_max_size(cache->config.d_k, cache->config.d_v);
+}
+
 static void shrink_spans(struct sennit_cache *cache, uint32_t n_spans)
 {
     for (uint32_t i = 0; i < n_spans; i++) {
@@ -175,8 +181,7 @@ static void shrink_spans(struct sennit_cache *cache, uint32_t n_spans)
 
 static sennit_status naive_step_begin(struct sennit_cache *cache, struct sennit_error *err)
 {
-    size_t floats = 2 * (size_t)cache->config.d_v;
-    SN_TRY(sn_cache_pool_reserve_workers(cache->pool, floats * sizeof(float), err));
+    SN_TRY(sn_cache_pool_reserve_workers(cache->pool, scratch_floats(cache) * sizeof(float), err));
     for (uint32_t i = 0; i < cache->step.n_spans; i++) {
         const struct sennit_span *span = &cache->step.spans[i];
         if (resize(cache, &cache->rows[span->row], span->pos + span->n_tokens))
@@ -233,18 +238,26 @@ struct query {
     uint64_t n_keys;     /* keys 0 .. n_keys - 1 at most */
     uint32_t kv_head;
     float scale, soft_cap;
+    size_t stride; /* bytes of one token */
+    float *row;    /* [max(d_k, d_v)] scratch: one key or value */
 };
 
-static float element(const struct query *a, uint64_t pos, size_t index)
+/* n elements of one token as f32, from element `index` of its record. */
+static void read(const struct query *a, uint64_t pos, size_t index, size_t n, float *out)
 {
-    const void *at = a->store->data + pos * token_bytes(a->cache);
+    const void *at = a->store->data + pos * a->stride;
     switch (a->cache->config.k_type) {
     case SENNIT_F32:
-        return ((const float *)at)[index];
+        memcpy(out, (const float *)at + index, n * sizeof *out);
+        break;
     case SENNIT_F16:
-        return sn_f16_to_f32(((const uint16_t *)at)[index]);
+        for (size_t i = 0; i < n; i++)
+            out[i] = sn_f16_to_f32(((const uint16_t *)at)[index + i]);
+        break;
     default:
-        return sn_bf16_to_f32(((const uint16_t *)at)[index]);
+        for (size_t i = 0; i < n; i++)
+            out[i] = sn_bf16_to_f32(((const uint16_t *)at)[index + i]);
+        break;
     }
 }
 
@@ -257,8 +270,9 @@ static float score(const struct query *a, uint64_t pos)
 {
     size_t d_k = a->cache->config.d_k;
     float s = 0.0f;
+    read(a, pos, a->kv_head * d_k, d_k, a->row);
     for (size_t d = 0; d < d_k; d++)
-        s = fmaf(a->q[d] * a->scale, element(a, pos, a->kv_head * d_k + d), s);
+        s = fmaf(a->q[d] * a->scale, a->row[d], s);
     return a->soft_cap != 0.0f ? a->soft_cap * sn_tanhf(s * (1.0f / a->soft_cap)) : s;
 }
 
@@ -302,12 +316,14 @@ static void add_chunk(const struct query *a, uint64_t first, struct state *s)
     float c = s->m == -INFINITY ? 0.0f : sn_expf(s->m - m);
     s->l = fmaf(s->l, c, fold[0]);
     s->m = m;
-    for (size_t d = 0; d < d_v; d++) {
-        float o = s->o[d] * c;
-        for (uint64_t j = 0; j < SN_CHUNK_KEYS; j++)
-            if (visible(a, first + j))
-                o = fmaf(p[j], element(a, first + j, value + d), o);
-        s->o[d] = o;
+    for (size_t d = 0; d < d_v; d++)
+        s->o[d] *= c;
+    for (uint64_t j = 0; j < SN_CHUNK_KEYS; j++) {
+        if (!visible(a, first + j))
+            continue;
+        read(a, first + j, value, d_v, a->row);
+        for (size_t d = 0; d < d_v; d++)
+            s->o[d] = fmaf(p[j], a->row[d], s->o[d]);
     }
 }
 
@@ -325,10 +341,12 @@ static void join(struct state *s, const struct state *next, size_t d_v)
     s->m = fresh ? next->m : m;
 }
 
-/* scratch: 2 * d_v floats. */
-static void attend(const struct query *a, float *scratch, float *out)
+/* scratch: scratch_floats() floats. */
+static void attend(struct query *a, float *scratch, float *out)
 {
     size_t d_v = a->cache->config.d_v;
+    a->stride = token_bytes(a->cache);
+    a->row = scratch + 2 * d_v;
     struct state all = {.o = scratch}, segment = {.o = scratch + d_v};
     clear(&all, d_v);
     for (uint64_t first = 0; first < a->n_keys; first += SN_SEGMENT_KEYS) {
@@ -389,7 +407,7 @@ static sennit_status naive_donor_attend(struct sennit_cache *cache, uint32_t row
                                         struct sennit_error *err)
 {
     size_t d_k = cache->config.d_k, d_v = cache->config.d_v;
-    SN_TRY(sn_cache_pool_reserve_workers(cache->pool, 2 * d_v * sizeof(float), err));
+    SN_TRY(sn_cache_pool_reserve_workers(cache->pool, scratch_floats(cache) * sizeof(float), err));
     for (uint32_t head = 0; head < args->n_heads; head++) {
         for (uint32_t t = 0; t < args->n_q; t++) {
             size_t i = (size_t)head * args->n_q + t;

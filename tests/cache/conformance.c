@@ -329,7 +329,8 @@ static void misuse_append(struct world *w, struct mcache *m)
     struct sennit_span s[2] = {{.row = 0, .pos = at, .n_tokens = 1}, {.row = 0, .pos = at, .n_tokens = 1}};
     REFUSED(SENNIT_INVALID, sennit_cache_append_begin(m->c, s, 0, heads, err));
     REFUSED(SENNIT_INVALID, sennit_cache_append_begin(m->c, s, 1, 0, err));
-    REFUSED(SENNIT_INVALID, sennit_cache_append_begin(m->c, s, 2, heads, err));
+    if (at < sennit_cache_max_tokens(m->c))
+        REFUSED(SENNIT_INVALID, sennit_cache_append_begin(m->c, s, 2, heads, err));
     s[0].pos++;
     REFUSED(SENNIT_INVALID, sennit_cache_append_begin(m->c, s, 1, heads, err));
     s[0] = (struct sennit_span){.row = m->n, .n_tokens = 1};
@@ -519,7 +520,7 @@ int main(int argc, char **argv)
         where.family = f->name;
         where.type = types[i].name;
         where.seed = seed;
-        where.world = 0;
+        where.world = (uint32_t)i * 1000000; /* other worlds for each type */
         any = true;
         uint64_t share = type ? n_ops : n_ops / 3 + (i < n_ops % 3);
         run(f, types[i].type, share, seed, verbose, threads);

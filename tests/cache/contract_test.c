@@ -1,0 +1,654 @@
+/* The contract's rules one by one, and the reports of other engines that they answer. What needs many operations is in
+ * conformance.c; here is one named case each. Every test runs for each family. */
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <cmocka.h>
+
+#include "cache/harness.h"
+#include "cache/pages.h"
+#include "tensor/traits.h"
+
+enum { H = 2, GROUP = 2, DK = 16, DV = 8, WIDTH = H * GROUP * DV };
+
+struct fixture {
+    struct sennit_pool *pool;
+    struct geometry g;
+    struct rng rng;
+};
+
+static const char *family; /* the one under test */
+
+static void open_fixture(struct fixture *f, uint32_t n_workers)
+{
+    *f = (struct fixture){.rng = {5}};
+    f->g = (struct geometry){.config = {.family = family,
+                                        .n_kv_heads = H,
+                                        .d_k = DK,
+                                        .d_v = DV,
+                                        .k_type = SENNIT_F16,
+                                        .v_type = SENNIT_F16,
+                                        .round_depth = 8},
+                             .group = GROUP,
+                             .scale = 0.25f};
+    struct sennit_pool_options options = {.n_workers = n_workers};
+    OK(sennit_pool_create(&f->pool, &options, err));
+    sn_cache_pool_set_poison(f->pool, true);
+}
+
+static void close_fixture(struct fixture *f)
+{
+    CHECK(sennit_pool_bytes(f->pool) == 0);
+    sennit_pool_free(f->pool);
+}
+
+/* Appends tokens seed, seed + 1 ... to one row of a cache; out may be NULL. */
+static void feed_row(struct fixture *f, struct sennit_cache *c, uint32_t row, uint64_t seed, uint32_t n, float *out)
+{
+    uint64_t *tokens = must(malloc((n + 1) * sizeof *tokens));
+    for (uint32_t i = 0; i < n; i++)
+        tokens[i] = seed + i;
+    struct work_span span = {.row = row, .tokens = tokens, .n_tokens = n, .out = out};
+    struct step_options options = {.rng = &f->rng};
+    if (n > 0)
+        OK(run_step(c, &f->g, &span, 1, &options, err));
+    free(tokens);
+}
+
+static struct sennit_cache *serial(struct fixture *f, uint64_t seed, uint32_t n)
+{
+    struct sennit_cache *c;
+    OK(sennit_cache_create(&c, f->pool, &f->g.config, 1, err));
+    feed_row(f, c, 0, seed, n, NULL);
+    return c;
+}
+
+static struct sennit_cache *merged(struct fixture *f, struct sennit_cache **sources, uint32_t n)
+{
+    struct sennit_cache *c;
+    OK(sennit_cache_create(&c, f->pool, &f->g.config, 0, err));
+    OK(sennit_cache_merge_rows(c, (const struct sennit_cache *const *)sources, n, err));
+    return c;
+}
+
+/* The next token's output of `row` equals that of the same n tokens alone. */
+static void assert_continues(struct fixture *f, struct sennit_cache *c, uint32_t row, uint64_t seed, uint32_t n)
+{
+    float got[WIDTH], want[WIDTH];
+    struct sennit_cache *alone = serial(f, seed, n);
+    feed_row(f, c, row, 9999, 1, got);
+    feed_row(f, alone, 0, 9999, 1, want);
+    assert_memory_equal(got, want, sizeof got);
+    for (size_t i = 0; i < WIDTH; i++)
+        assert_true(got[i] == got[i]); /* no NaN of a free slot came out (rule 7) */
+    sennit_cache_dispose(&alone);
+}
+
+/* Rule 1: identity is mandatory, and joins into 1, 2, 3 and 8 rows work; report 78: the kind survives a merge. */
+static void joins_keep_their_kind(void **state)
+{
+    (void)state;
+    static const uint32_t sizes[] = {1, 2, 3, 8};
+    for (size_t s = 0; s < SN_ARRAY_LEN(sizes); s++) {
+        struct fixture f;
+        open_fixture(&f, 1);
+        struct sennit_cache *rows[8];
+        for (uint32_t i = 0; i < sizes[s]; i++)
+            rows[i] = serial(&f, 100 * i, 3 + 40 * i);
+        struct sennit_cache *batch = merged(&f, rows, sizes[s]);
+        assert_int_equal(sennit_cache_batch_size(batch), sizes[s]);
+        assert_string_equal(sennit_cache_signature(batch), sennit_cache_signature(rows[0]));
+        assert_int_equal(strncmp(sennit_cache_signature(batch), family, strlen(family)), 0);
+        for (uint32_t i = 0; i < sizes[s]; i++) {
+            assert_int_equal(sennit_cache_row_offset(rows[i], 0), 3 + 40 * i); /* sources are not consumed */
+            sennit_cache_dispose(&rows[i]);
+        }
+        for (uint32_t i = 0; i < sizes[s]; i++)
+            assert_continues(&f, batch, i, 100 * i, 3 + 40 * i);
+        sennit_cache_dispose(&batch);
+        close_fixture(&f);
+    }
+}
+
+static void other_kinds_are_refused(void **state)
+{
+    (void)state;
+    struct fixture f;
+    open_fixture(&f, 1);
+    struct sennit_cache *a = serial(&f, 1, 5), *empty, *b;
+    OK(sennit_cache_make_empty_batch(a, &empty, err));
+    struct sennit_cache_config other = f.g.config;
+    other.k_type = other.v_type = SENNIT_BF16;
+    OK(sennit_cache_create(&b, f.pool, &other, 1, err));
+    const struct sennit_cache *sources[] = {a, b};
+    REFUSED(SENNIT_INVALID, sennit_cache_merge_rows(empty, sources, 2, err));
+    assert_int_equal(sennit_cache_batch_size(empty), 0);
+    other.v_type = SENNIT_F16;
+    struct sennit_cache *none = NULL;
+    REFUSED(SENNIT_INVALID, sennit_cache_create(&none, f.pool, &other, 1, err));
+    other = f.g.config;
+    other.d_k = 0;
+    REFUSED(SENNIT_INVALID, sennit_cache_create(&none, f.pool, &other, 1, err));
+    other = f.g.config;
+    other.family = "bogus";
+    REFUSED(SENNIT_NOT_FOUND, sennit_cache_create(&none, f.pool, &other, 1, err));
+    REFUSED(SENNIT_INVALID, sennit_cache_create(&none, f.pool, &f.g.config, 2, err));
+    assert_null(none);
+    sennit_cache_dispose(&a);
+    sennit_cache_dispose(&b);
+    sennit_cache_dispose(&empty);
+    close_fixture(&f);
+}
+
+/* Rule 2, report 6: positions are a snapshot; an append changes nothing that was read. */
+static void positions_are_values(void **state)
+{
+    (void)state;
+    struct fixture f;
+    open_fixture(&f, 1);
+    struct sennit_cache *rows[] = {serial(&f, 1, 5), serial(&f, 50, 9)}, *batch = merged(&f, rows, 2);
+    int32_t before[2] = {-1, -1}, copy[2];
+    assert_true(sennit_cache_rope_offset_arr(batch, before));
+    memcpy(copy, before, sizeof copy);
+    uint64_t offset = sennit_cache_row_offset(batch, 0);
+    struct sennit_span span = {.row = 0, .pos = offset, .n_tokens = 1};
+    OK(sennit_cache_append_begin(batch, &span, 1, H * GROUP, err));
+    assert_int_equal(sennit_cache_row_offset(batch, 0), 5); /* stable until the step is complete */
+    sennit_cache_append_abort(batch);
+    feed_row(&f, batch, 0, 7, 4, NULL);
+    assert_memory_equal(before, copy, sizeof copy);
+    assert_int_equal(before[0], 5);
+    assert_int_equal(before[1], 9);
+    assert_false(sennit_cache_rope_offset_arr(batch, before)); /* both rows stand at 9 now */
+    assert_memory_equal(before, copy, sizeof copy);
+    sennit_cache_dispose(&rows[0]);
+    sennit_cache_dispose(&rows[1]);
+    sennit_cache_dispose(&batch);
+    close_fixture(&f);
+}
+
+/* Rule 4: after extract and dispose of the batch, the batch's bytes are back. */
+static void extract_pins_nothing(void **state)
+{
+    (void)state;
+    struct fixture f;
+    open_fixture(&f, 1);
+    struct sennit_cache *rows[] = {serial(&f, 1, 70), serial(&f, 500, 300), serial(&f, 900, 10)};
+    struct sennit_cache *batch = merged(&f, rows, 3), *one;
+    for (int i = 0; i < 3; i++)
+        sennit_cache_dispose(&rows[i]);
+    OK(sennit_cache_extract_row(batch, 2, &one, err));
+    sennit_cache_dispose(&batch);
+    assert_int_equal(sennit_pool_bytes(f.pool), sennit_cache_projected_bytes(one, 10) -
+                                                    sennit_cache_projected_bytes(one, 0));
+    assert_int_equal(sennit_cache_current_bytes(one, 0), sennit_pool_bytes(f.pool));
+    assert_continues(&f, one, 0, 900, 10);
+    sennit_cache_dispose(&one);
+    close_fixture(&f);
+}
+
+/* Rule 8, report 39: never used rows merge with used ones, in every position, and can be used afterwards. */
+static void fresh_rows_merge(void **state)
+{
+    (void)state;
+    for (uint32_t mask = 0; mask < 8; mask++) {
+        struct fixture f;
+        open_fixture(&f, 1);
+        struct sennit_cache *rows[3];
+        uint32_t n[3];
+        for (uint32_t i = 0; i < 3; i++) {
+            n[i] = mask >> i & 1 ? 65 : 0;
+            rows[i] = serial(&f, 1000 * i, n[i]);
+        }
+        struct sennit_cache *batch = merged(&f, rows, 3), *again;
+        uint32_t order[] = {2, 0, 1};
+        OK(sennit_cache_filter_rows(batch, order, 3, err));
+        OK(sennit_cache_extract_row(batch, 1, &again, err));
+        assert_continues(&f, again, 0, 0, n[0]);
+        for (uint32_t i = 0; i < 3; i++) {
+            assert_continues(&f, batch, i, 1000 * order[i], n[order[i]]);
+            sennit_cache_dispose(&rows[i]);
+        }
+        sennit_cache_dispose(&again);
+        sennit_cache_dispose(&batch);
+        close_fixture(&f);
+    }
+}
+
+/* Rule 9, reports 31 and 38: every accept count, all rejected included, at once in one batch. */
+static void rollback_keeps_exactly(void **state)
+{
+    (void)state;
+    for (uint32_t start = 60; start < 66; start++) {
+        struct fixture f;
+        open_fixture(&f, 1);
+        struct sennit_cache *rows[] = {serial(&f, 0, start), serial(&f, 1000, start), serial(&f, 2000, start)};
+        struct sennit_cache *batch = merged(&f, rows, 3);
+        static const uint64_t keep[] = {0, 2, 4};
+        OK(sennit_cache_spec_round_begin(batch, err));
+        for (uint32_t i = 0; i < 3; i++) {
+            feed_row(&f, batch, i, 1000 * i + start, (uint32_t)keep[i], NULL); /* right */
+            feed_row(&f, batch, i, 77777, 5 - (uint32_t)keep[i], NULL);       /* wrong */
+        }
+        OK(sennit_cache_spec_round_rollback(batch, keep, err));
+        /* A round without a draft after one with accepted drafts. */
+        OK(sennit_cache_spec_round_begin(batch, err));
+        OK(sennit_cache_spec_round_commit(batch, err));
+        for (uint32_t i = 0; i < 3; i++) {
+            assert_continues(&f, batch, i, 1000 * i, start + (uint32_t)keep[i]);
+            sennit_cache_dispose(&rows[i]);
+        }
+        sennit_cache_dispose(&batch);
+        close_fixture(&f);
+    }
+}
+
+/* Rule 11: bytes per token show the type in force. Storage equals the allocator's count around every page boundary. */
+static void projected_bytes_are_exact(void **state)
+{
+    (void)state;
+    static const sennit_type types[] = {SENNIT_F32, SENNIT_F16, SENNIT_BF16};
+    uint64_t per_token[3];
+    for (size_t t = 0; t < 3; t++) {
+        struct fixture f;
+        open_fixture(&f, 1);
+        f.g.config.k_type = f.g.config.v_type = types[t];
+        f.g.config.round_depth = 0;
+        struct sennit_cache *c = serial(&f, 0, 0), *empty;
+        OK(sennit_cache_make_empty_batch(c, &empty, err));
+        per_token[t] = sennit_cache_bytes_per_token(c);
+        assert_int_equal(sennit_cache_projected_bytes(c, 0), 0); /* no reserve for (1, 0, 0) */
+        uint64_t last = 0;
+        for (uint32_t n = 1; n <= 64 * 64; n++) {
+            feed_row(&f, c, 0, n, 1, NULL);
+            uint64_t projected = sennit_cache_projected_bytes(empty, n);
+            assert_int_equal(projected, sennit_pool_bytes(f.pool));
+            assert_int_equal(projected, atomic_load(&f.pool->heap->used[SN_USE_CACHE]));
+            assert_int_equal(projected, sennit_cache_current_bytes(c, 0));
+            assert_true(projected >= last);
+            last = projected;
+        }
+        assert_int_equal(sennit_cache_projected_bytes(c, UINT64_MAX), UINT64_MAX);
+        sennit_cache_dispose(&c);
+        sennit_cache_dispose(&empty);
+        close_fixture(&f);
+    }
+    assert_int_equal(per_token[1], per_token[2]);
+    assert_int_equal(per_token[0] - per_token[1], 2 * H * (DK + DV));
+}
+
+/* The reserve covers what snapshots and an open round make a row hold. */
+static void reserve_covers_the_peak(void **state)
+{
+    (void)state;
+    if (strcmp(family, "plain") != 0)
+        skip();
+    for (uint32_t n = 1; n <= 130; n++) {
+        struct fixture f;
+        open_fixture(&f, 1);
+        f.g.config.n_snapshots = 2;
+        struct sennit_cache *c = serial(&f, 0, n), *s1, *s2;
+        uint64_t bound = sennit_cache_projected_bytes(c, n + 1);
+        OK(sennit_cache_clone(c, 0, &s1, err));
+        feed_row(&f, c, 0, n, 1, NULL);
+        assert_true(sennit_pool_bytes(f.pool) <= bound);
+        OK(sennit_cache_clone(c, 0, &s2, err));
+        OK(sennit_cache_spec_round_begin(c, err));
+        feed_row(&f, c, 0, 5555, f.g.config.round_depth, NULL);
+        assert_true(sennit_pool_bytes(f.pool) <= bound);
+        uint64_t keep = 0;
+        OK(sennit_cache_spec_round_rollback(c, &keep, err));
+        sennit_cache_dispose(&s1);
+        sennit_cache_dispose(&s2);
+        sennit_cache_dispose(&c);
+        close_fixture(&f);
+    }
+}
+
+/* Report 61: a clone of a long row moves no tokens, and the first write after it copies one page at most. */
+static void clones_are_references(void **state)
+{
+    (void)state;
+    if (strcmp(family, "plain") != 0)
+        skip();
+    struct fixture f;
+    open_fixture(&f, 1);
+    struct sennit_cache *c = serial(&f, 0, 64 * 130 + 5), *copy;
+    uint64_t before = sennit_pool_bytes(f.pool), page = 64 * sennit_cache_bytes_per_token(c);
+    OK(sennit_cache_clone(c, 0, &copy, err));
+    assert_int_equal(sennit_pool_bytes(f.pool), before);
+    assert_int_equal(sennit_cache_current_bytes(c, 0), 0);
+    assert_int_equal(sennit_cache_current_bytes(copy, 0), 0);
+    feed_row(&f, copy, 0, 3, 1, NULL);
+    assert_int_equal(sennit_pool_bytes(f.pool), before + page + sn_table_bytes());
+    assert_int_equal(sennit_cache_current_bytes(copy, 0), page + sn_table_bytes());
+    /* Publish: a clone trimmed to a length. It keeps no page beyond it. */
+    OK(sennit_cache_trim(copy, 64 * 100, false, err));
+    assert_true(sennit_cache_can_publish_row(c, 0, 64 * 30));
+    sennit_cache_dispose(&c);
+    uint64_t pages = sn_pages_of(sennit_cache_row_offset(copy, 0));
+    assert_int_equal(sennit_pool_bytes(f.pool), pages * page + sn_table_bytes());
+    sennit_cache_dispose(&copy);
+    close_fixture(&f);
+}
+
+/* Report 28: the books are level after every end, disposing twice is safe, also inside a step and a round. */
+static void nothing_is_left(void **state)
+{
+    (void)state;
+    struct fixture f;
+    open_fixture(&f, 1);
+    size_t misc = atomic_load(&f.pool->heap->used[SN_USE_MISC]);
+    for (uint32_t round = 0; round < 20; round++) {
+        struct sennit_cache *c = serial(&f, round, 10 * round);
+        if (round % 2)
+            OK(sennit_cache_spec_round_begin(c, err));
+        struct sennit_span span = {.row = 0, .pos = 10 * round, .n_tokens = 3};
+        if (round % 3 == 0)
+            OK(sennit_cache_append_begin(c, &span, 1, H * GROUP, err));
+        sennit_cache_dispose(&c);
+        sennit_cache_dispose(&c);
+        assert_int_equal(sennit_pool_bytes(f.pool), 0);
+        assert_int_equal(atomic_load(&f.pool->heap->used[SN_USE_MISC]), misc);
+    }
+    close_fixture(&f);
+}
+
+/* Report 19: 16 rows, 3 rounds: equal between rounds, distinct between rows. */
+static void rows_do_not_mix(void **state)
+{
+    (void)state;
+    static float out[3][16][WIDTH];
+    struct fixture f;
+    open_fixture(&f, 1);
+    for (uint32_t round = 0; round < 3; round++) {
+        struct sennit_cache *rows[16], *batch;
+        uint64_t tokens[16];
+        struct work_span spans[16];
+        for (uint32_t i = 0; i < 16; i++) {
+            rows[i] = serial(&f, 1000 * i, 5 + 20 * i);
+            tokens[i] = 4;
+            spans[i] = (struct work_span){.row = i, .tokens = &tokens[i], .n_tokens = 1, .out = out[round][i]};
+        }
+        batch = merged(&f, rows, 16);
+        struct step_options options = {.rng = &f.rng};
+        OK(run_step(batch, &f.g, spans, 16, &options, err));
+        for (uint32_t i = 0; i < 16; i++)
+            sennit_cache_dispose(&rows[i]);
+        sennit_cache_dispose(&batch);
+    }
+    assert_memory_equal(out[0], out[1], sizeof out[0]);
+    assert_memory_equal(out[0], out[2], sizeof out[0]);
+    for (uint32_t i = 0; i < 16; i++)
+        for (uint32_t j = 0; j < i; j++)
+            assert_memory_not_equal(out[0][i], out[0][j], sizeof out[0][i]);
+    close_fixture(&f);
+}
+
+/* Report 37: what the flags say is what the calls do. */
+static void flags_are_true(void **state)
+{
+    (void)state;
+    struct fixture f;
+    open_fixture(&f, 1);
+    struct sennit_cache *c = serial(&f, 1, 10);
+    assert_true(sennit_cache_is_trimmable(c));
+    OK(sennit_cache_trim(c, 3, false, err));
+    assert_int_equal(sennit_cache_row_offset(c, 0), 7);
+    for (uint64_t n = 0; n < 12; n++)
+        assert_int_equal(sennit_cache_can_publish_row(c, 0, n), n <= 7); /* rule 12: only tokens that entered */
+    assert_false(sennit_cache_can_publish_row(c, 1, 0));
+    assert_int_equal(sennit_cache_composed(c, NULL), 0);
+    assert_continues(&f, c, 0, 1, 7);
+    struct sennit_cache_config config = f.g.config;
+    config.round_depth = 0;
+    struct sennit_cache *flat;
+    OK(sennit_cache_create(&flat, f.pool, &config, 1, err));
+    REFUSED(SENNIT_UNSUPPORTED, sennit_cache_spec_round_begin(flat, err));
+    sennit_cache_dispose(&flat);
+    sennit_cache_dispose(&c);
+    close_fixture(&f);
+}
+
+static void bypass_reaches_the_last_append(void **state)
+{
+    (void)state;
+    struct fixture f;
+    open_fixture(&f, 1);
+    struct sennit_cache *c = serial(&f, 1, 10);
+    feed_row(&f, c, 0, 11, 6, NULL);
+    REFUSED(SENNIT_RANGE, sennit_cache_trim(c, 7, true, err));
+    OK(sennit_cache_trim(c, 4, true, err));
+    REFUSED(SENNIT_RANGE, sennit_cache_trim(c, 3, true, err));
+    OK(sennit_cache_trim(c, 2, true, err));
+    assert_int_equal(sennit_cache_row_offset(c, 0), 10);
+    OK(sennit_cache_trim(c, 10, false, err));
+    REFUSED(SENNIT_RANGE, sennit_cache_trim(c, 1, false, err));
+    assert_continues(&f, c, 0, 1, 0);
+    sennit_cache_dispose(&c);
+    close_fixture(&f);
+}
+
+/* A round's depth is a bound, and max_tokens is one inside it too. */
+static void bounds_hold_inside_rounds(void **state)
+{
+    (void)state;
+    struct fixture f;
+    open_fixture(&f, 1);
+    f.g.config.max_tokens = 12;
+    struct sennit_cache *c = serial(&f, 1, 6);
+    struct sennit_span span = {.row = 0, .pos = 6, .n_tokens = 7};
+    OK(sennit_cache_spec_round_begin(c, err));
+    REFUSED(SENNIT_RANGE, sennit_cache_append_begin(c, &span, 1, H * GROUP, err)); /* 13 > max_tokens */
+    f.g.config.max_tokens = 0;
+    OK(sennit_cache_spec_round_commit(c, err));
+    sennit_cache_dispose(&c);
+    c = serial(&f, 1, 6);
+    OK(sennit_cache_spec_round_begin(c, err));
+    span.n_tokens = 9;
+    REFUSED(SENNIT_RANGE, sennit_cache_append_begin(c, &span, 1, H * GROUP, err)); /* 9 > round_depth */
+    sennit_cache_dispose(&c);
+    close_fixture(&f);
+}
+
+/* Rule 15: a stream cut anywhere, or with any bit flipped, leaves nothing; the row that was saved loads to the bit. */
+static void damaged_streams_are_refused(void **state)
+{
+    (void)state;
+    struct fixture f;
+    open_fixture(&f, 1);
+    struct sennit_cache *c = serial(&f, 1, 70), *out = NULL;
+    struct memory m;
+    struct sennit_stream s = memory_writer(&m);
+    OK(sennit_cache_save(c, 0, &s, err));
+    uint64_t bytes = sennit_pool_bytes(f.pool);
+    for (size_t at = 0; at < m.n_bytes; at += at < 200 ? 1 : 37) {
+        struct sennit_error err = {0};
+        s = memory_reader(&m);
+        m.fail_at = at;
+        assert_int_equal(sennit_cache_load(c, &s, &out, &err), SENNIT_FORMAT);
+        s = memory_reader(&m);
+        m.data[at] ^= (uint8_t)(1 << at % 8);
+        sennit_status status = sennit_cache_load(c, &s, &out, &err);
+        assert_true(status == SENNIT_FORMAT || status == SENNIT_INVALID);
+        m.data[at] ^= (uint8_t)(1 << at % 8);
+        assert_true(!out && sennit_pool_bytes(f.pool) == bytes);
+    }
+    /* A length that lies is stopped by what the stream holds, not by memory. */
+    uint64_t huge = UINT64_C(1) << 40;
+    size_t at = 8 + 12 + strlen(sennit_cache_signature(c));
+    memcpy(m.data + at, &huge, sizeof huge);
+    s = memory_reader(&m);
+    s.limit = 0;
+    REFUSED(SENNIT_FORMAT, sennit_cache_load(c, &s, &out, err));
+    uint64_t body = c->ops->body_bytes(c, huge);
+    memcpy(m.data + at + 16, &body, sizeof body);
+    s = memory_reader(&m);
+    s.limit = 0;
+    REFUSED(SENNIT_FORMAT, sennit_cache_load(c, &s, &out, err));
+    assert_int_equal(sennit_pool_bytes(f.pool), bytes);
+    free(m.data);
+    s = memory_writer(&m);
+    m.fail_at = 300;
+    REFUSED(SENNIT_IO, sennit_cache_save(c, 0, &s, err));
+    free(m.data);
+    s = memory_writer(&m);
+    OK(sennit_cache_save(c, 0, &s, err));
+    s = memory_reader(&m);
+    OK(sennit_cache_load(c, &s, &out, err));
+    assert_continues(&f, out, 0, 1, 70);
+    sennit_cache_dispose(&out);
+    struct sennit_cache_config other = f.g.config;
+    other.k_type = other.v_type = SENNIT_F32;
+    struct sennit_cache *like;
+    OK(sennit_cache_create(&like, f.pool, &other, 0, err));
+    s = memory_reader(&m);
+    REFUSED(SENNIT_INVALID, sennit_cache_load(like, &s, &out, err));
+    sennit_cache_dispose(&like);
+    free(m.data);
+    sennit_cache_dispose(&c);
+    close_fixture(&f);
+}
+
+/* Donors outlive and ignore what happens to their source. */
+static void donors_do_not_change(void **state)
+{
+    (void)state;
+    struct fixture f;
+    open_fixture(&f, 1);
+    struct sennit_cache *c = serial(&f, 1, 70);
+    struct sennit_donor *d;
+    struct sennit_donor_attention *a;
+    float q[H * GROUP * DK], before[WIDTH], after[WIDTH];
+    token_query(3, H * GROUP * DK, q);
+    OK(sennit_cache_capture_donor_rows(c, &d, err));
+    OK(sennit_cache_capture_donor_attention(c, &a, err));
+    assert_string_equal(a->dtype, "F16");
+    OK(sennit_donor_attend(a, q, H * GROUP, 1, 0.25f, NULL, before, err));
+    size_t n, m;
+    uint8_t *x = canonical_spans(&f.g.config, d->planes, d->n_planes, 0, 70, &n);
+    OK(sennit_cache_trim(c, 10, false, err));
+    feed_row(&f, c, 0, 800, 30, NULL);
+    sennit_cache_dispose(&c);
+    uint8_t *y = canonical_spans(&f.g.config, d->planes, d->n_planes, 0, 70, &m);
+    assert_true(n == m && memcmp(x, y, n) == 0);
+    OK(sennit_donor_attend(a, q, H * GROUP, 1, 0.25f, NULL, after, err));
+    assert_memory_equal(before, after, sizeof before);
+    uint8_t mask[70] = {0};
+    OK(sennit_donor_attend(a, q, H * GROUP, 1, 0.25f, mask, after, err));
+    for (size_t i = 0; i < WIDTH; i++)
+        assert_true(after[i] == 0.0f); /* a query that sees nothing gives zeros */
+    mask[7] = 1; /* one key: its value */
+    OK(sennit_donor_attend(a, q, H * GROUP, 1, 0.25f, mask, after, err));
+    const uint16_t *v = (const uint16_t *)(const void *)(x + 7 * canonical_token_bytes(&f.g.config)) + H * DK;
+    for (size_t h = 0; h < H * GROUP; h++)
+        for (size_t i = 0; i < DV; i++)
+            assert_true(after[h * DV + i] == sn_f16_to_f32(v[h / GROUP * DV + i]));
+    REFUSED(SENNIT_INVALID, sennit_donor_attend(a, q, 3, 1, 0.25f, NULL, after, err));
+    free(x);
+    free(y);
+    sennit_donor_free(d);
+    sennit_donor_attention_free(a);
+    close_fixture(&f);
+}
+
+/* Two threads on one ragged step, several segments: the same bits as one, and clean under the thread sanitizer. */
+static void threads_change_nothing(void **state)
+{
+    (void)state;
+    enum { LONG = 40 };
+    static float out[2][LONG + 1][WIDTH];
+    struct fixture f;
+    open_fixture(&f, 2);
+    struct sn_heap heap;
+    struct sn_pool *threads;
+    sn_heap_init(&heap, NULL);
+    OK(sn_pool_create(&threads, &heap, 2, false, err));
+    for (int two = 0; two < 2; two++) {
+        struct sennit_cache *rows[] = {serial(&f, 0, 600), serial(&f, 5000, 250)}, *batch = merged(&f, rows, 2);
+        uint64_t tokens[LONG];
+        for (uint32_t i = 0; i < LONG; i++)
+            tokens[i] = 30000 + i;
+        struct work_span spans[] = {{.row = 0, .tokens = tokens, .n_tokens = 1, .out = out[two][LONG]},
+                                    {.row = 1, .tokens = tokens, .n_tokens = LONG, .out = out[two][0]}};
+        struct step_options options = {.rng = &f.rng, .threads = two ? threads : NULL};
+        OK(run_step(batch, &f.g, spans, 2, &options, err));
+        sennit_cache_dispose(&rows[0]);
+        sennit_cache_dispose(&rows[1]);
+        sennit_cache_dispose(&batch);
+    }
+    assert_memory_equal(out[0], out[1], sizeof out[0]);
+    sn_pool_destroy(threads);
+    close_fixture(&f);
+}
+
+/* Learned sinks and a soft cap take part in the same order everywhere: checked against one key by hand. */
+static void sink_joins_the_sum(void **state)
+{
+    (void)state;
+    struct fixture f;
+    open_fixture(&f, 1);
+    static const float sinks[] = {0.5f, 100.0f, -100.0f, 0.0f};
+    float out[WIDTH], plain[WIDTH];
+    struct sennit_cache *c = serial(&f, 0, 0);
+    feed_row(&f, c, 0, 42, 1, plain);
+    OK(sennit_cache_trim(c, 1, false, err));
+    f.g.sinks = sinks;
+    feed_row(&f, c, 0, 42, 1, out);
+    for (size_t d = 0; d < DV; d++) {
+        assert_true(out[DV + d] * out[DV + d] < 1e-20f);    /* a sink of 100 takes all */
+        assert_true(out[2 * DV + d] == plain[2 * DV + d]); /* one of -100 nothing */
+    }
+    sennit_cache_dispose(&c);
+    close_fixture(&f);
+}
+
+/* Steps of several caches may be open at once; a begin that must grow the scratch of another's plan is refused. */
+static void plans_do_not_collide(void **state)
+{
+    (void)state;
+    if (strcmp(family, "plain") != 0)
+        skip();
+    struct fixture f;
+    open_fixture(&f, 1);
+    struct sennit_cache *a = serial(&f, 0, 10), *b = serial(&f, 0, 2500);
+    struct sennit_span one = {.row = 0, .pos = 10, .n_tokens = 1}, big = {.row = 0, .pos = 2500, .n_tokens = 4};
+    float x[WIDTH * 8] = {0};
+    struct sennit_attend_inputs in = {.query = x, .out = x, .scale = 1};
+    uint32_t items, merges;
+    OK(sennit_cache_append_begin(a, &one, 1, H * GROUP, err));
+    sennit_cache_attend_plan(a, &in, &items, &merges);
+    if (f.pool->step.n_bytes < 9000) /* what b's partial results take */
+        REFUSED(SENNIT_STATE, sennit_cache_append_begin(b, &big, 1, H * GROUP, err));
+    sennit_cache_append_abort(a);
+    OK(sennit_cache_append_begin(b, &big, 1, H * GROUP, err));
+    sennit_cache_attend_plan(b, &in, &items, &merges);
+    assert_true(items == H * 10 && merges == H);
+    sennit_cache_append_abort(b);
+    sennit_cache_dispose(&a);
+    sennit_cache_dispose(&b);
+    close_fixture(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(joins_keep_their_kind),      cmocka_unit_test(other_kinds_are_refused),
+        cmocka_unit_test(positions_are_values),       cmocka_unit_test(extract_pins_nothing),
+        cmocka_unit_test(fresh_rows_merge),           cmocka_unit_test(rollback_keeps_exactly),
+        cmocka_unit_test(projected_bytes_are_exact),  cmocka_unit_test(reserve_covers_the_peak),
+        cmocka_unit_test(clones_are_references),      cmocka_unit_test(nothing_is_left),
+        cmocka_unit_test(rows_do_not_mix),            cmocka_unit_test(flags_are_true),
+        cmocka_unit_test(bypass_reaches_the_last_append), cmocka_unit_test(bounds_hold_inside_rounds),
+        cmocka_unit_test(damaged_streams_are_refused), cmocka_unit_test(donors_do_not_change),
+        cmocka_unit_test(threads_change_nothing),     cmocka_unit_test(sink_joins_the_sum),
+        cmocka_unit_test(plans_do_not_collide),
+    };
+    int failed = 0;
+    for (const char *const *name = sennit_cache_families(); *name; name++) {
+        family = *name;
+        printf("family %s\n", family);
+        failed += cmocka_run_group_tests_name(family, tests, NULL, NULL);
+    }
+    return failed != 0;
+}
