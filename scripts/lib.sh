@@ -17,6 +17,20 @@ as_root() {
     fi
 }
 
+# logged LOG COMMAND...: runs it with its output in LOG, and says every 15 seconds how far that is.
+logged() {
+    local log=$1 pid tick=0
+    shift
+    "$@" >"$log" 2>&1 </dev/null &
+    pid=$!
+    while kill -0 "$pid" 2>/dev/null; do
+        sleep 0.2
+        tick=$((tick + 1))
+        if [ $((tick % 75)) = 0 ]; then say "... $(tail -n 1 "$log" | tr -cd '[:print:]' | cut -c 1-80)"; fi
+    done
+    wait "$pid"
+}
+
 have_package() { [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
 
 # Installs those of the Debian packages that are missing; asks nothing.
@@ -31,12 +45,18 @@ need_packages() {
         return
     fi
     say "installing ${missing[*]}"
-    local apt=(env DEBIAN_FRONTEND=noninteractive apt-get -y -q -o DPkg::Lock::Timeout=300 -o Dpkg::Use-Pty=0)
+    local apt=(env DEBIAN_FRONTEND=noninteractive apt-get -y -q -o DPkg::Lock::Timeout=300 -o Dpkg::Use-Pty=0) log
+    [ "$(id -u)" = 0 ] || ! command -v sudo >/dev/null || sudo -v # asks for the password, if it has to, before the log
+    log=$(mktemp)
     # A package list that is out of date gives 404s, so it is refreshed first; a failing third-party source is no
     # reason to stop as long as the packages can be had.
-    as_root "${apt[@]}" update >/dev/null || say "apt-get update reported errors; going on with the lists that are there"
-    as_root "${apt[@]}" install --no-install-recommends "${missing[@]}" >/dev/null ||
-        die "apt-get could not install: ${missing[*]}"
+    logged "$log" as_root "${apt[@]}" update ||
+        say "apt-get update reported errors; going on with the lists that are there"
+    if ! logged "$log" as_root "${apt[@]}" install --no-install-recommends "${missing[@]}"; then
+        tail -n 30 "$log" >&2
+        die "apt-get could not install: ${missing[*]} (all of it: $log)"
+    fi
+    rm -f "$log"
 }
 
 build_packages="build-essential cmake ninja-build pkg-config libpcre2-dev libjansson-dev libxxhash-dev"
@@ -56,7 +76,10 @@ build_tree() {
     mkdir -p "$dir"
     log=$dir/build.log
     say "building $dir"
-    if ! { cmake "$@" && cmake --build "$dir" -j "$(jobs_here)" ${targets[@]+--target "${targets[@]}"}; } >"$log" 2>&1; then
+    configure_and_build() {
+        cmake "$@" && cmake --build "$dir" -j "$(jobs_here)" ${targets[@]+--target "${targets[@]}"}
+    }
+    if ! logged "$log" configure_and_build "$@"; then
         tail -n 60 "$log" >&2
         die "the build in $dir failed (all of it: $log)"
     fi
