@@ -28,7 +28,7 @@ if [ -z "$given" ] && [ -t 0 ] && [ -t 1 ]; then
     exec "$sennit" chat -m "$model" --system "You are a helpful assistant." --temp 0.7 --top-p 0.9
 fi
 if [ -z "$given" ]; then
-    prompt="What is the capital of France?"
+    prompt="Why is the sky blue?"
     say "no terminal and no --prompt; asking: $prompt"
 fi
 exec "$sennit" generate -m "$model" --chat -p "$prompt" -n 200

@@ -90,7 +90,7 @@ timed() {
     say "took $((SECONDS - from)) s"
 }
 say "scripts/quickstart.sh"
-timed inside bash -c "cd $home/sennit && scripts/quickstart.sh --prompt 'What is the capital of France?' </dev/null"
+timed inside bash -c "cd $home/sennit && scripts/quickstart.sh --prompt 'What is gravity?' </dev/null"
 say "scripts/quickstart.sh, again"
 timed inside bash -c "cd $home/sennit && scripts/quickstart.sh </dev/null"
 if [ -n "$run_tests" ]; then
