@@ -75,7 +75,7 @@ void sn_request_destroy(struct sennit_request *r)
 {
     struct sn_heap *heap = &r->engine->heap;
     size_t n = r->max_tokens;
-    for (uint32_t i = 0; r->stops.strings && i < r->stops.n; i++)
+    for (uint32_t i = 0; r->stops.strings && r->stops.lens && i < r->stops.n; i++)
         sn_free(heap, SN_USE_MISC, r->stops.strings[i], r->stops.lens[i] + 1);
     sn_free(heap, SN_USE_MISC, r->stops.strings, r->stops.n * sizeof *r->stops.strings);
     sn_free(heap, SN_USE_MISC, r->stops.lens, r->stops.n * sizeof *r->stops.lens);

@@ -257,10 +257,12 @@ static void run_batch(struct sennit_engine *e, uint32_t n_spans)
 void sn_engine_cancel_all(struct sennit_engine *e)
 {
     take_orders(e);
+    pthread_mutex_lock(&e->lock);
     for (struct sennit_request *r = e->waiting; r; r = r->next)
         r->cancelled = true;
     for (uint32_t b = 0; b < e->n_rows; b++)
         e->rows[b]->cancelled = true;
+    pthread_mutex_unlock(&e->lock);
     cancel_waiting(e);
     cancel_rows(e);
 }
