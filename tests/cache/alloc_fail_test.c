@@ -55,8 +55,8 @@ static sennit_status run_line(struct script *s, int line, struct sennit_error *e
     const struct sennit_cache *sources[] = {s->a, s->b};
     static const uint32_t swap[] = {1, 0};
     static const uint64_t keep[] = {1, 0};
-    float q[H * GROUP * DK];
-    token_query(1, H * GROUP * DK, q);
+    float q[2 * H * GROUP * DK]; /* of two rows */
+    token_query(1, SN_ARRAY_LEN(q), q);
     switch (line) {
     case 0: return sennit_cache_create(&s->a, s->pool, &s->g.config, 1, err);
     case 1: return sennit_cache_create(&s->b, s->pool, &s->g.config, 1, err);

@@ -269,8 +269,11 @@ static void copy_part(const struct sennit_span_view *s, uint32_t n_heads, size_t
                 memcpy(dst, data + (h * 64 + t) * d * e, d * e);
                 continue;
             }
-            for (size_t i = 0; i < d; i++)
-                memcpy(dst + i * e, data + ((h * 4 + t / 16) * d * 16 + i * 16 + t % 16) * e, e);
+            size_t first = (h * 4 + t / 16) * d * 16 + t % 16;
+            for (size_t i = 0; i < d && e == 2; i++)
+                ((uint16_t *)(void *)dst)[i] = ((const uint16_t *)s->data)[first + i * 16];
+            for (size_t i = 0; i < d && e == 4; i++)
+                ((uint32_t *)(void *)dst)[i] = ((const uint32_t *)s->data)[first + i * 16];
         }
 }
 

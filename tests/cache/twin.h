@@ -24,7 +24,7 @@ struct tested_family {
     const char *name;
     const struct twin_ops *twin;
     void (*geometry)(struct rng *rng, struct geometry *g, sennit_type type); /* config.family is set by the suite */
-    const char *oracles[3]; /* families that must give the same bits: itself first */
+    const char *oracles[2]; /* whose bits it must give: its own alone in a cache, and another family's (or NULL) */
     /* Calls visit for every object of one row's storage. */
     void (*walk)(const struct sennit_cache *cache, uint32_t row, void (*visit)(void *ctx, const void *p, size_t bytes),
                  void *ctx);
