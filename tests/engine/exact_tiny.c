@@ -3,8 +3,11 @@
  *   x chunk {1, 7, 64, 512} x threads {1, 2, 3, 7} x instruction set {scalar, AVX2, AVX-512}
  * gives one digest and one list of tokens per row. Golden digests hold on every machine, compiler and build type.
  *
- *   exact_tiny [--quick] [--print]    --quick: a sixteenth of the cross, for sanitizers
- *                                     --print: the digests for exact_golden.h */
+ *   exact_tiny [--quick | --golden | --emulated | --print]
+ *      --quick     a sixteenth of the cross, for sanitizers
+ *      --golden    only the golden digests, with the scalar kernels and with the best ones
+ *      --emulated  only row 0 (16 tokens), with the best kernels: for CPUs that an emulator plays
+ *      --print     the digests for exact_golden.h */
 #include "engine/exact_golden.h"
 #include "engine/run.h"
 #include "support/tiny_model.h"
@@ -38,7 +41,7 @@ static void make_problem(struct problem *p, uint32_t n_vocab)
             s = (struct sennit_sampling){.temperature = 1.1f, .seed = 7, .top_k = 40, .top_p = 0.9f, .min_p = 0.01f,
                                          .repetition_penalty = 1.1f, .presence_penalty = 0.2f,
                                          .frequency_penalty = 0.1f};
-        p->jobs[i] = (struct run_job){.prompt = p->ids[i], .n_prompt = lengths[i], .max_tokens = 6 + (uint32_t)i % 4,
+        p->jobs[i] = (struct run_job){.prompt = p->ids[i], .n_prompt = lengths[i], .max_tokens = i == 0 ? 16 : 6 + (uint32_t)i % 4,
                                       .sampling = s, .cancel_step = RUN_NEVER};
     }
 }
@@ -101,7 +104,54 @@ static size_t run_company(const struct sennit_model *m, struct problem *p, const
     return n_checked;
 }
 
-static void one_model(const struct exact_golden *g, bool quick, bool print)
+/* Digests of all rows alone, folded. */
+static uint64_t run_alone(const struct sennit_model *m, const struct run_setting *s, struct problem *p)
+{
+    struct sennit_engine *engine = run_engine(m, s);
+    uint64_t all = 0;
+    for (int i = 0; i < N_ROWS; i++) {
+        run_jobs(engine, &p->jobs[i], 1, &p->want[i]);
+        all = (all ^ p->want[i].digest) * 0x9E3779B97F4A7C15u;
+        for (int j = 0; j < i; j++)
+            CHECK(p->want[i].digest != p->want[j].digest, "rows %d and %d have one digest", i, j);
+    }
+    sennit_engine_free(engine);
+    return all;
+}
+
+static void run_cross(const struct sennit_model *m, struct problem *p, const struct exact_golden *g, bool quick)
+{
+    size_t n = 0, settings = 0;
+    uint64_t state = 99;
+    for (const char *const *isa = run_isas(); *isa; isa++)
+        for (size_t c = 0; c < 4; c++)
+            for (size_t t = 0; t < 4; t++)
+                for (size_t k = 0; k < 5; k++) {
+                    if (quick && (c + 2 * t + 3 * k + (size_t)(isa - run_isas())) % 16 != 0)
+                        continue;
+                    struct run_setting s = {*isa, threads[t], chunks[c], 16};
+                    n += run_company(m, p, &s, companies[k], &state);
+                    settings++;
+                }
+    printf("%s, head %u: %zu settings, %zu rows, each equal to itself alone\n", g->type_name, g->head_dim, settings, n);
+    fflush(stdout);
+}
+
+static void check_first(const struct sennit_model *m, const struct exact_golden *g, const struct run_setting *s,
+                        struct problem *p)
+{
+    struct sennit_engine *engine = run_engine(m, s);
+    run_jobs(engine, p->jobs, 1, p->want);
+    sennit_engine_free(engine);
+    CHECK(p->want[0].digest == g->first, "%s, head %u, %s: golden digest is %016" PRIx64 ", this run has %016" PRIx64,
+          g->type_name, g->head_dim, s->isa, g->first, p->want[0].digest);
+    printf("%s, head %u: golden digest of row 0, %zu tokens, holds with %s\n", g->type_name, g->head_dim,
+           p->want[0].n_answer, s->isa);
+}
+
+enum mode { FULL, QUICK, GOLDEN, EMULATED, PRINT };
+
+static void one_model(const struct exact_golden *g, enum mode mode)
 {
     static struct problem p;
     struct tiny_spec spec = tiny_spec_default();
@@ -114,49 +164,42 @@ static void one_model(const struct exact_golden *g, bool quick, bool print)
     struct sennit_model *m = NULL;
     MUST(sennit_model_open(&m, path, NULL, err));
     make_problem(&p, sennit_model_get_info(m)->n_vocab);
-    struct run_setting alone = {.isa = "scalar", .n_threads = 1, .chunk = 512, .max_rows = 1};
-    struct sennit_engine *engine = run_engine(m, &alone);
-    uint64_t all = 0;
-    for (int i = 0; i < N_ROWS; i++) {
-        run_jobs(engine, &p.jobs[i], 1, &p.want[i]);
-        all = (all ^ p.want[i].digest) * 0x9E3779B97F4A7C15u;
-        for (int j = 0; j < i; j++)
-            CHECK(p.want[i].digest != p.want[j].digest, "rows %d and %d have one digest", i, j);
+    const char *const *isas = run_isas(), *best = isas[0];
+    for (size_t i = 0; isas[i]; i++)
+        best = isas[i];
+    struct run_setting fast = {best, 2, 512, 1}, alone = {"scalar", 1, 512, 1};
+    if (mode == EMULATED) {
+        check_first(m, g, &fast, &p);
+        sennit_model_free(m);
+        run_unlink(path);
+        return;
     }
-    sennit_engine_free(engine);
-    if (print)
-        printf("    {%s, %u, %s, 0x%016" PRIx64 "},\n", g->type_name, g->head_dim, g->tied ? "true" : "false", all);
+    uint64_t vector = run_alone(m, &fast, &p), all = run_alone(m, &alone, &p);
+    if (mode == PRINT)
+        printf("    {%s, %u, %s, 0x%016" PRIx64 ", 0x%016" PRIx64 "},\n", g->type_name, g->head_dim,
+               g->tied ? "true" : "false", all, p.want[0].digest);
     else
-        CHECK(all == g->digest, "%s, head %u: golden digest is %016" PRIx64 ", this build has %016" PRIx64
+        CHECK(all == g->digest && vector == all,
+              "%s, head %u: golden digest is %016" PRIx64 ", this build has %016" PRIx64 ", with %s %016" PRIx64
               "; if an order of operations was changed on purpose, raise SENNIT_NUMERICS and run exact_tiny --print",
-              g->type_name, g->head_dim, g->digest, all);
-    size_t n = 0, settings = 0;
-    uint64_t state = 99;
-    for (const char *const *isa = run_isas(); *isa && !print; isa++)
-        for (size_t c = 0; c < 4; c++)
-            for (size_t t = 0; t < 4; t++)
-                for (size_t k = 0; k < 5; k++) {
-                    if (quick && (c + 2 * t + 3 * k + (size_t)(isa - run_isas())) % 16 != 0)
-                        continue;
-                    struct run_setting s = {*isa, threads[t], chunks[c], 16};
-                    n += run_company(m, &p, &s, companies[k], &state);
-                    settings++;
-                }
-    if (!print)
-        printf("%s, head %u: %zu settings, %zu rows, each equal to itself alone\n", g->type_name, g->head_dim, settings,
-               n);
+              g->type_name, g->head_dim, g->digest, all, best, vector);
+    if (mode == GOLDEN)
+        printf("%s, head %u: golden digest holds with scalar and %s\n", g->type_name, g->head_dim, best);
+    if (mode == FULL || mode == QUICK)
+        run_cross(m, &p, g, mode == QUICK);
     sennit_model_free(m);
     run_unlink(path);
 }
 
 int main(int argc, char **argv)
 {
-    bool quick = false, print = false;
-    for (int i = 1; i < argc; i++) {
-        quick |= strcmp(argv[i], "--quick") == 0;
-        print |= strcmp(argv[i], "--print") == 0;
-    }
+    const char *arg = argc > 1 ? argv[1] : "";
+    enum mode mode = strcmp(arg, "--quick") == 0    ? QUICK
+                     : strcmp(arg, "--golden") == 0 ? GOLDEN
+                     : strcmp(arg, "--emulated") == 0 ? EMULATED
+                     : strcmp(arg, "--print") == 0  ? PRINT
+                                                    : FULL;
     for (size_t i = 0; i < sizeof exact_golden / sizeof *exact_golden; i++)
-        one_model(&exact_golden[i], quick, print);
+        one_model(&exact_golden[i], mode);
     return 0;
 }
