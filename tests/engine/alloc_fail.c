@@ -1,9 +1,11 @@
-/* Every allocation fails once: opening a model (tokenizer, pre-tokenizer and chat template included), making an
- * engine, submitting, running, reading events, sessions, tokenizing. Each time the call says so or the work goes on to
- * the right answer; nothing crashes and nothing is left over. Then the same with all later allocations failing too.
+/* Every allocation fails once: opening a model (tokenizer, pre-tokenizer and chat template
+ * included), making an engine, submitting, running, reading events, sessions, tokenizing. Each time
+ * the call says so or the work goes on to the right answer; nothing crashes and nothing is left
+ * over. Then the same with all later allocations failing too.
  *
- * The allocator is the public one: it checks every size it is told and that nothing is freed twice. JSON values
- * (Jansson, for template variables) and the C library's threads do not come from it, so they are outside this test.
+ * The allocator is the public one: it checks every size it is told and that nothing is freed twice.
+ * JSON values (Jansson, for template variables) and the C library's threads do not come from it, so
+ * they are outside this test.
  *
  *   alloc_fail [--every N]    only every N-th allocation */
 #include "engine/run.h"
@@ -15,7 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- the allocator --------------------------------------------------------------------------------------------- */
+/* ---- the allocator
+ * --------------------------------------------------------------------------------------------- */
 
 enum { HEADER = 64, MAGIC = 0x5E4417 };
 
@@ -78,10 +81,13 @@ static void *allocate(void *ctx, void *ptr, size_t old_bytes, size_t new_bytes)
     return fresh;
 }
 
-/* ---- the work -------------------------------------------------------------------------------------------------- */
+/* ---- the work
+ * --------------------------------------------------------------------------------------------------
+ */
 
 enum { N_REQUESTS = 4, N_PROMPT = 20, N_ANSWER = 8, N_STAGES = 6 };
-static const char *const stages[N_STAGES] = {"open", "engine", "tokenize", "session", "submit", "run"};
+static const char *const stages[N_STAGES] = {"open",    "engine", "tokenize",
+                                             "session", "submit", "run"};
 
 struct outcome {
     uint64_t digests[N_REQUESTS];
@@ -96,8 +102,8 @@ static bool refused(struct outcome *o, int stage, sennit_status st, const struct
 {
     if (st == SENNIT_OK)
         return false;
-    CHECK(st == SENNIT_NOMEM && err->code == st && err->message[0], "%s failed with %s: '%s'", stages[stage],
-          sennit_status_name(st), err->message);
+    CHECK(st == SENNIT_NOMEM && err->code == st && err->message[0], "%s failed with %s: '%s'",
+          stages[stage], sennit_status_name(st), err->message);
     o->stage = stage;
     o->status = st;
     return true;
@@ -114,10 +120,12 @@ static bool text_calls(const struct sennit_model *m, struct outcome *o)
     if (st == SENNIT_OK)
         st = sennit_detokenize(t, ids.ids, ids.n_ids, true, &back, &err);
     if (st == SENNIT_OK)
-        CHECK(back.n_bytes == strlen(text) && memcmp(back.data, text, back.n_bytes) == 0, "text is '%s'", back.data);
+        CHECK(back.n_bytes == strlen(text) && memcmp(back.data, text, back.n_bytes) == 0,
+              "text is '%s'", back.data);
     if (st == SENNIT_OK)
         st = sennit_template_render(sennit_model_get_info(m)->chat_template,
-                                    "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}],\"add_generation_prompt\":true}",
+                                    "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}],\"add_"
+                                    "generation_prompt\":true}",
                                     NULL, &chat, &err);
     sennit_tokens_free(&ids);
     sennit_text_free(&back);
@@ -126,8 +134,9 @@ static bool text_calls(const struct sennit_model *m, struct outcome *o)
 }
 
 /* Submits request i; request 3 is the second turn of request 2's session. */
-static sennit_status submit(struct sennit_engine *engine, uint32_t n_vocab, int i, struct sennit_session *session,
-                            struct sennit_request **out, struct sennit_error *err)
+static sennit_status submit(struct sennit_engine *engine, uint32_t n_vocab, int i,
+                            struct sennit_session *session, struct sennit_request **out,
+                            struct sennit_error *err)
 {
     static const char *const stop[] = {"no such words", "\xC3\xA9t\xC3\xA9"};
     static const struct sennit_bias biases[] = {{7, 0.5f}, {8, -0.5f}};
@@ -138,8 +147,13 @@ static sennit_status submit(struct sennit_engine *engine, uint32_t n_vocab, int 
         .prompt = ids,
         .n_prompt = i == 2 ? N_PROMPT - 6 : (size_t)(N_PROMPT - i % 3),
         .max_tokens = N_ANSWER,
-        .sampling = {.temperature = i == 1 ? 0.9f : 0.0f, .top_k = 20, .top_p = 0.95f, .seed = 4,
-                     .repetition_penalty = 1.1f, .biases = biases, .n_biases = 2},
+        .sampling = {.temperature = i == 1 ? 0.9f : 0.0f,
+                     .top_k = 20,
+                     .top_p = 0.95f,
+                     .seed = 4,
+                     .repetition_penalty = 1.1f,
+                     .biases = biases,
+                     .n_biases = 2},
         .stop = stop,
         .n_stop = i == 0 ? 2 : 0,
         .ignore_eos = true,
@@ -157,7 +171,8 @@ static bool read_events(struct sennit_request *r, int i, struct outcome *o, bool
         struct sennit_error err = {0};
         sennit_status st = sennit_request_next_event(r, &ev, 0, &err);
         if (st != SENNIT_OK) {
-            CHECK(st == SENNIT_NOMEM && err.message[0], "events: %s: %s", sennit_status_name(st), err.message);
+            CHECK(st == SENNIT_NOMEM && err.message[0], "events: %s: %s", sennit_status_name(st),
+                  err.message);
             tries++;
             continue;
         }
@@ -178,7 +193,8 @@ static bool read_events(struct sennit_request *r, int i, struct outcome *o, bool
     return true;
 }
 
-static bool run(struct sennit_engine *engine, uint32_t n_vocab, struct sennit_session *session, struct outcome *o)
+static bool run(struct sennit_engine *engine, uint32_t n_vocab, struct sennit_session *session,
+                struct outcome *o)
 {
     struct sennit_request *requests[N_REQUESTS] = {NULL};
     bool done[N_REQUESTS] = {false}, ok = true, gave_up = false;
@@ -214,8 +230,12 @@ static struct outcome whole_life(const char *path, struct books *books)
     struct sennit_session *session = NULL;
     struct sennit_error err = {0};
     struct sennit_model_options mo = {.allocator = a, .n_threads = 2};
-    struct sennit_engine_options eo = {.allocator = a, .n_threads = 2, .max_rows = 3, .chunk = 8,
-                                       .cache_bytes = 16 << 20, .no_pin = true};
+    struct sennit_engine_options eo = {.allocator = a,
+                                       .n_threads = 2,
+                                       .max_rows = 3,
+                                       .chunk = 8,
+                                       .cache_bytes = 16 << 20,
+                                       .no_pin = true};
     bool ok = !refused(&o, 0, sennit_model_open(&m, path, &mo, &err), &err);
     ok = ok && !refused(&o, 1, sennit_engine_create(&engine, m, &eo, &err), &err);
     ok = ok && text_calls(m, &o);
@@ -227,25 +247,31 @@ static struct outcome whole_life(const char *path, struct books *books)
     return o;
 }
 
-/* ---- all of them ----------------------------------------------------------------------------------------------- */
+/* ---- all of them
+ * -----------------------------------------------------------------------------------------------
+ */
 
-static void check_outcome(const struct outcome *got, const struct outcome *want, uint64_t n, bool failed)
+static void check_outcome(const struct outcome *got, const struct outcome *want, uint64_t n,
+                          bool failed)
 {
     if (!failed || got->stage == N_STAGES)
         for (int i = 0; i < N_REQUESTS; i++)
             CHECK(got->finish[i] == SENNIT_FINISH_ERROR ||
                       (got->finish[i] == want->finish[i] && got->digests[i] == want->digests[i]),
-                  "allocation %" PRIu64 " failed and row %d has finish %s and digest %016" PRIx64 ", not %016" PRIx64, n,
-                  i, sennit_finish_name(got->finish[i]), got->digests[i], want->digests[i]);
+                  "allocation %" PRIu64 " failed and row %d has finish %s and digest %016" PRIx64
+                  ", not %016" PRIx64,
+                  n, i, sennit_finish_name(got->finish[i]), got->digests[i], want->digests[i]);
 }
 
 static void check_books(const struct books *b, uint64_t n, const char *how)
 {
-    CHECK(b->live_bytes == 0 && b->live_blocks == 0, "%s allocation %" PRIu64 ": %zu bytes in %zu blocks are left", how,
-          n, b->live_bytes, b->live_blocks);
+    CHECK(b->live_bytes == 0 && b->live_blocks == 0,
+          "%s allocation %" PRIu64 ": %zu bytes in %zu blocks are left", how, n, b->live_bytes,
+          b->live_blocks);
 }
 
-static void sweep(const char *path, const struct outcome *want, uint64_t n_calls, uint64_t every, bool for_good)
+static void sweep(const char *path, const struct outcome *want, uint64_t n_calls, uint64_t every,
+                  bool for_good)
 {
     size_t stopped[N_STAGES + 1] = {0}, rows = 0, runs = 0, unharmed = 0;
     const char *how = for_good ? "from" : "only";
@@ -261,7 +287,8 @@ static void sweep(const char *path, const struct outcome *want, uint64_t n_calls
     printf("%s the n-th allocation fails, %zu runs: refused in", how, runs);
     for (int s = 0; s < N_STAGES; s++)
         printf(" %s %zu,", stages[s], stopped[s]);
-    printf(" rows ended with an error %zu, right in spite of it %zu; nothing left over\n", rows, unharmed);
+    printf(" rows ended with an error %zu, right in spite of it %zu; nothing left over\n", rows,
+           unharmed);
 }
 
 int main(int argc, char **argv)
@@ -277,7 +304,8 @@ int main(int argc, char **argv)
     check_books(&b, 0, "without a failing");
     CHECK(want.stage == N_STAGES && want.n_row_errors == 0, "stopped in stage %d", want.stage);
     for (int i = 0; i < N_REQUESTS; i++)
-        CHECK(want.finish[i] == SENNIT_FINISH_LENGTH, "row %d: %s", i, sennit_finish_name(want.finish[i]));
+        CHECK(want.finish[i] == SENNIT_FINISH_LENGTH, "row %d: %s", i,
+              sennit_finish_name(want.finish[i]));
     printf("%" PRIu64 " allocations (Jansson's and the C library's aside)\n", b.n_calls);
     sweep(path, &want, b.n_calls, every, false);
     sweep(path, &want, b.n_calls, every * 7, true);

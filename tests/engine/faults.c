@@ -1,6 +1,6 @@
-/* A NaN or an infinity in a weight never becomes an answer: the row ends with an error that says so, on every
- * instruction set, and rows that did not touch the value keep their bits. And one flipped bit of a weight shows in the
- * digest. */
+/* A NaN or an infinity in a weight never becomes an answer: the row ends with an error that says
+ * so, on every instruction set, and rows that did not touch the value keep their bits. And one
+ * flipped bit of a weight shows in the digest. */
 #include "engine/run.h"
 #include "format/gguf.h"
 #include "support/tiny_model.h"
@@ -13,15 +13,19 @@
 
 enum { N_ROWS = 4, N_PROMPT = 24, N_ANSWER = 6, MAX_ROW = 4096 };
 
-static const sennit_type types[] = {SENNIT_F32, SENNIT_F16, SENNIT_BF16, SENNIT_Q8_0, SENNIT_Q4_0, SENNIT_Q4_1};
+static const sennit_type types[] = {SENNIT_F32,  SENNIT_F16,  SENNIT_BF16,
+                                    SENNIT_Q8_0, SENNIT_Q4_0, SENNIT_Q4_1};
 enum { N_TYPES = sizeof types / sizeof *types };
 
-/* A value to plant, in both widths that floats and block scales have; BF16 has the upper half of the f32 one. */
+/* A value to plant, in both widths that floats and block scales have; BF16 has the upper half of
+ * the f32 one. */
 static const struct fault {
     const char *name;
     uint32_t f32;
     uint16_t f16;
-} values[] = {{"NaN", 0x7FC00000u, 0x7E00}, {"negative NaN", 0xFFC00001u, 0xFE01}, {"infinity", 0x7F800000u, 0x7C00},
+} values[] = {{"NaN", 0x7FC00000u, 0x7E00},
+              {"negative NaN", 0xFFC00001u, 0xFE01},
+              {"infinity", 0x7F800000u, 0x7C00},
               {"negative infinity", 0xFF800000u, 0xFC00}};
 enum { N_VALUES = sizeof values / sizeof *values };
 
@@ -31,7 +35,8 @@ struct job_set {
     struct run_result want[N_ROWS]; /* of the undamaged model */
 };
 
-/* ---- damaged files --------------------------------------------------------------------------------------------- */
+/* ---- damaged files
+ * --------------------------------------------------------------------------------------------- */
 
 struct place {
     uint32_t type;
@@ -52,9 +57,10 @@ static struct place find(const struct gguf_bytes *file, const char *tensor)
     return p;
 }
 
-/* Puts the value in the middle of row `row`: into a number, or into the scale of the first block (`second`: into the
- * offset that Q4_1 has after it). */
-static void plant(struct gguf_bytes *file, const char *tensor, size_t row, const struct fault *v, bool second)
+/* Puts the value in the middle of row `row`: into a number, or into the scale of the first block
+ * (`second`: into the offset that Q4_1 has after it). */
+static void plant(struct gguf_bytes *file, const char *tensor, size_t row, const struct fault *v,
+                  bool second)
 {
     struct place p = find(file, tensor);
     uint8_t *at = file->data + p.at + row * p.row_bytes;
@@ -84,7 +90,8 @@ static struct sennit_model *open_bytes(const struct gguf_bytes *file)
     return m;
 }
 
-static void run_all(const struct sennit_model *m, const char *isa, const struct run_job *jobs, struct run_result *results)
+static void run_all(const struct sennit_model *m, const char *isa, const struct run_job *jobs,
+                    struct run_result *results)
 {
     struct run_setting s = {.isa = isa, .n_threads = 2, .chunk = 7, .max_rows = N_ROWS};
     struct sennit_engine *engine = run_engine(m, &s);
@@ -97,32 +104,40 @@ static void run_all(const struct sennit_model *m, const char *isa, const struct 
 
 static void check_error(const struct run_result *r, const char *where)
 {
-    CHECK(r->finish == SENNIT_FINISH_ERROR && r->error.code == SENNIT_NUMERIC, "%s: finish %s, %s, %zu tokens", where,
-          sennit_finish_name(r->finish), sennit_status_name(r->error.code), r->n_answer);
+    CHECK(r->finish == SENNIT_FINISH_ERROR && r->error.code == SENNIT_NUMERIC,
+          "%s: finish %s, %s, %zu tokens", where, sennit_finish_name(r->finish),
+          sennit_status_name(r->error.code), r->n_answer);
     CHECK(strstr(r->error.message, "NaN"), "%s: message '%s'", where, r->error.message);
 }
 
-static void check_good(const struct run_result *got, const struct run_result *want, const char *where)
+static void check_good(const struct run_result *got, const struct run_result *want,
+                       const char *where)
 {
-    CHECK(got->finish == SENNIT_FINISH_LENGTH && got->digest == want->digest && got->n_answer == want->n_answer &&
+    CHECK(got->finish == SENNIT_FINISH_LENGTH && got->digest == want->digest &&
+              got->n_answer == want->n_answer &&
               memcmp(got->answer, want->answer, want->n_answer * sizeof *want->answer) == 0 &&
               memcmp(got->logprobs, want->logprobs, want->n_answer * sizeof *want->logprobs) == 0,
           "%s: finish %s, digest %016" PRIx64 ", not %016" PRIx64 " as without the fault", where,
           sennit_finish_name(got->finish), got->digest, want->digest);
 }
 
-/* ---- weights that every row uses ------------------------------------------------------------------------------- */
+/* ---- weights that every row uses
+ * ------------------------------------------------------------------------------- */
 
-static size_t shared_weights(const struct gguf_bytes *good, sennit_type type, const struct job_set *set)
+static size_t shared_weights(const struct gguf_bytes *good, sennit_type type,
+                             const struct job_set *set)
 {
     static const struct {
         const char *tensor;
         size_t row; /* the head's: a vocabulary entry that nobody need choose */
-    } plants[] = {{"blk.0.attn_norm.weight", 0},   {"blk.0.attn_q.weight", 5},   {"blk.1.attn_q.weight", 20},
-                  {"blk.0.attn_k.weight", 3},      {"blk.0.attn_v.weight", 9},   {"blk.1.attn_v.weight", 31},
-                  {"blk.0.attn_output.weight", 1}, {"blk.1.ffn_norm.weight", 0}, {"blk.0.ffn_gate.weight", 40},
-                  {"blk.1.ffn_gate.weight", 95},   {"blk.0.ffn_up.weight", 77},  {"blk.0.ffn_down.weight", 10},
-                  {"blk.1.ffn_down.weight", 63},   {"output_norm.weight", 0},    {"output.weight", 299}};
+    } plants[] = {{"blk.0.attn_norm.weight", 0},   {"blk.0.attn_q.weight", 5},
+                  {"blk.1.attn_q.weight", 20},     {"blk.0.attn_k.weight", 3},
+                  {"blk.0.attn_v.weight", 9},      {"blk.1.attn_v.weight", 31},
+                  {"blk.0.attn_output.weight", 1}, {"blk.1.ffn_norm.weight", 0},
+                  {"blk.0.ffn_gate.weight", 40},   {"blk.1.ffn_gate.weight", 95},
+                  {"blk.0.ffn_up.weight", 77},     {"blk.0.ffn_down.weight", 10},
+                  {"blk.1.ffn_down.weight", 63},   {"output_norm.weight", 0},
+                  {"output.weight", 299}};
     size_t n = 0;
     char where[160];
     for (size_t p = 0; p < sizeof plants / sizeof *plants; p++)
@@ -137,8 +152,9 @@ static size_t shared_weights(const struct gguf_bytes *good, sennit_type type, co
                     struct run_result got[N_ROWS];
                     run_all(m, *isa, set->jobs, got);
                     for (int i = 0; i < N_ROWS; i++, n++) {
-                        snprintf(where, sizeof where, "%s, %s%s in %s, %s, row %d", sennit_type_name(type),
-                                 values[v].name, second ? " (offset)" : "", plants[p].tensor, *isa, i);
+                        snprintf(where, sizeof where, "%s, %s%s in %s, %s, row %d",
+                                 sennit_type_name(type), values[v].name, second ? " (offset)" : "",
+                                 plants[p].tensor, *isa, i);
                         check_error(&got[i], where);
                     }
                 }
@@ -147,7 +163,8 @@ static size_t shared_weights(const struct gguf_bytes *good, sennit_type type, co
     return n;
 }
 
-/* ---- one token's embedding ------------------------------------------------------------------------------------- */
+/* ---- one token's embedding
+ * ------------------------------------------------------------------------------------- */
 
 /* A token that no row reads or writes. */
 static int32_t unused_token(const struct job_set *set, uint32_t n_vocab)
@@ -166,9 +183,10 @@ static int32_t unused_token(const struct job_set *set, uint32_t n_vocab)
     return 0;
 }
 
-/* Rows 0 and 2 meet the token: in the prompt's first, an inner or the last place, or (row 2 of the last case) as a
- * token of their own answer. Rows 1 and 3 do not. */
-static size_t one_embedding(const struct gguf_bytes *good, sennit_type type, const struct job_set *set)
+/* Rows 0 and 2 meet the token: in the prompt's first, an inner or the last place, or (row 2 of the
+ * last case) as a token of their own answer. Rows 1 and 3 do not. */
+static size_t one_embedding(const struct gguf_bytes *good, sennit_type type,
+                            const struct job_set *set)
 {
     int32_t poison = unused_token(set, 300);
     size_t n = 0;
@@ -192,15 +210,16 @@ static size_t one_embedding(const struct gguf_bytes *good, sennit_type type, con
                 hit.jobs[2].sampling.n_biases = 1;
                 run_all(m, *isa, hit.jobs, got);
                 for (int i = 0; i < N_ROWS; i++, n++) {
-                    snprintf(where, sizeof where, "%s, %s in an embedding, %s, case %zu, row %d", sennit_type_name(type),
-                             values[v].name, *isa, a, i);
+                    snprintf(where, sizeof where, "%s, %s in an embedding, %s, case %zu, row %d",
+                             sennit_type_name(type), values[v].name, *isa, a, i);
                     if (i % 2)
                         check_good(&got[i], &set->want[i], where);
                     else
                         check_error(&got[i], where);
                 }
-                CHECK(got[0].n_answer == 0 && got[2].n_answer == 1, "%s: %zu and %zu tokens before the error", where,
-                      got[0].n_answer, got[2].n_answer);
+                CHECK(got[0].n_answer == 0 && got[2].n_answer == 1,
+                      "%s: %zu and %zu tokens before the error", where, got[0].n_answer,
+                      got[2].n_answer);
             }
         }
         sennit_model_free(m);
@@ -208,14 +227,23 @@ static size_t one_embedding(const struct gguf_bytes *good, sennit_type type, con
     return n;
 }
 
-/* ---- flipped bits ---------------------------------------------------------------------------------------------- */
+/* ---- flipped bits
+ * ---------------------------------------------------------------------------------------------- */
 
-static size_t flipped_bits(const struct gguf_bytes *good, sennit_type type, const struct job_set *set)
+static size_t flipped_bits(const struct gguf_bytes *good, sennit_type type,
+                           const struct job_set *set)
 {
-    static const char *const tensors[] = {"blk.0.attn_norm.weight", "blk.0.attn_q.weight", "blk.0.attn_k.weight",
-                                          "blk.1.attn_v.weight", "blk.1.attn_output.weight", "blk.1.ffn_norm.weight",
-                                          "blk.0.ffn_gate.weight", "blk.0.ffn_up.weight", "blk.1.ffn_down.weight",
-                                          "output_norm.weight", "output.weight"};
+    static const char *const tensors[] = {"blk.0.attn_norm.weight",
+                                          "blk.0.attn_q.weight",
+                                          "blk.0.attn_k.weight",
+                                          "blk.1.attn_v.weight",
+                                          "blk.1.attn_output.weight",
+                                          "blk.1.ffn_norm.weight",
+                                          "blk.0.ffn_gate.weight",
+                                          "blk.0.ffn_up.weight",
+                                          "blk.1.ffn_down.weight",
+                                          "output_norm.weight",
+                                          "output.weight"};
     uint64_t state = 3;
     size_t n = 0;
     for (size_t t = 0; t < sizeof tensors / sizeof *tensors; t++)
@@ -224,10 +252,14 @@ static size_t flipped_bits(const struct gguf_bytes *good, sennit_type type, cons
             struct run_result got[N_ROWS];
             gguf_bytes_put(&bad, good->data, good->len);
             struct place p = find(&bad, tensors[t]);
-            /* The highest bit of a float's mantissa: a change that 16-bit keys and values cannot round away. Or a bit
-             * of a block's codes, behind scale and offset. */
-            size_t width = p.type == SENNIT_F32 ? 4 : 2, unit = run_random(&state) % (p.row_bytes / width);
-            size_t at = p.at + unit * width + (p.type == SENNIT_F32 ? 2 : p.type == SENNIT_F16 ? 1 : 0);
+            /* The highest bit of a float's mantissa: a change that 16-bit keys and values cannot
+             * round away. Or a bit of a block's codes, behind scale and offset. */
+            size_t width = p.type == SENNIT_F32 ? 4 : 2,
+                   unit = run_random(&state) % (p.row_bytes / width);
+            size_t at = p.at + unit * width +
+                        (p.type == SENNIT_F32   ? 2
+                         : p.type == SENNIT_F16 ? 1
+                                                : 0);
             uint8_t bit = p.type == SENNIT_F16 ? 0x02 : 0x40;
             if (p.type != SENNIT_F32 && p.type != SENNIT_F16 && p.type != SENNIT_BF16)
                 at = p.at + 4 + run_random(&state) % 14;
@@ -236,8 +268,9 @@ static size_t flipped_bits(const struct gguf_bytes *good, sennit_type type, cons
             gguf_bytes_free(&bad);
             run_all(m, NULL, set->jobs, got);
             for (int i = 0; i < N_ROWS; i++)
-                CHECK(got[i].digest != set->want[i].digest, "%s: a flipped bit at byte %zu of %s does not show",
-                      sennit_type_name(type), at - p.at, tensors[t]);
+                CHECK(got[i].digest != set->want[i].digest,
+                      "%s: a flipped bit at byte %zu of %s does not show", sennit_type_name(type),
+                      at - p.at, tensors[t]);
             sennit_model_free(m);
         }
     return n;
@@ -250,8 +283,11 @@ static void make_jobs(struct job_set *set)
     memset(set, 0, sizeof *set);
     for (int i = 0; i < N_ROWS; i++) {
         run_random_ids(&state, 100, set->ids[i], N_PROMPT); /* the lower ids: leaves some unused */
-        set->jobs[i] = (struct run_job){.prompt = set->ids[i], .n_prompt = lengths[i], .max_tokens = N_ANSWER,
-                                        .join_step = (uint32_t)i % 2, .cancel_step = RUN_NEVER};
+        set->jobs[i] = (struct run_job){.prompt = set->ids[i],
+                                        .n_prompt = lengths[i],
+                                        .max_tokens = N_ANSWER,
+                                        .join_step = (uint32_t)i % 2,
+                                        .cancel_step = RUN_NEVER};
     }
 }
 
@@ -269,10 +305,13 @@ int main(void)
         run_all(m, "scalar", set.jobs, set.want);
         sennit_model_free(m);
         for (int i = 0; i < N_ROWS; i++)
-            CHECK(set.want[i].finish == SENNIT_FINISH_LENGTH, "row %d: %s", i, set.want[i].error.message);
-        size_t shared = shared_weights(&good, types[t], &set), rows = one_embedding(&good, types[t], &set),
+            CHECK(set.want[i].finish == SENNIT_FINISH_LENGTH, "row %d: %s", i,
+                  set.want[i].error.message);
+        size_t shared = shared_weights(&good, types[t], &set),
+               rows = one_embedding(&good, types[t], &set),
                bits = flipped_bits(&good, types[t], &set);
-        printf("%-4s %zu rows over damaged weights all ended with an error; %zu rows around a damaged embedding: those "
+        printf("%-4s %zu rows over damaged weights all ended with an error; %zu rows around a "
+               "damaged embedding: those "
                "that met it ended, the others kept their bits; %zu flipped bits all showed\n",
                sennit_type_name(types[t]), shared, rows, bits);
         gguf_bytes_free(&good);

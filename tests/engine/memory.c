@@ -4,7 +4,8 @@
  *   running    16 rows of 1,024 tokens: resident <= repacked weights + caches by formula + 64 MB
  *   every step live cache bytes <= promised bytes <= budget; 0 and 0 at the end
  *
- *   memory [--load PATH]    --load: only opens the file and says what that took; the test runs itself so */
+ *   memory [--load PATH]    --load: only opens the file and says what that took; the test runs
+ * itself so */
 #include "engine/run.h"
 
 #include <stdio.h>
@@ -31,7 +32,10 @@ static uint64_t resident(const char *what)
     return kib * 1024;
 }
 
-static double mb(uint64_t bytes) { return (double)bytes / (1 << 20); }
+static double mb(uint64_t bytes)
+{
+    return (double)bytes / (1 << 20);
+}
 
 static int only_load(const char *path)
 {
@@ -40,7 +44,8 @@ static int only_load(const char *path)
     const struct sennit_model_info *info = sennit_model_get_info(m);
     uint64_t peak = resident("VmHWM"), after = resident("VmRSS");
     uint64_t allowed = info->file_bytes + info->weight_bytes + ROOM;
-    printf("loading: file %.1f MB, repacked %.1f MB; resident at most %.1f MB, after it %.1f MB; allowed %.1f MB\n",
+    printf("loading: file %.1f MB, repacked %.1f MB; resident at most %.1f MB, after it %.1f MB; "
+           "allowed %.1f MB\n",
            mb(info->file_bytes), mb(info->weight_bytes), mb(peak), mb(after), mb(allowed));
     CHECK(peak <= allowed, "too much");
     sennit_model_free(m);
@@ -72,8 +77,9 @@ static void watch(struct sennit_engine *engine, struct most *most)
 {
     const struct sennit_stats *s = sennit_engine_stats(engine);
     CHECK(s->cache_bytes <= s->cache_reserved && s->cache_reserved <= s->cache_budget,
-          "step %zu: %llu bytes live, %llu promised, %llu budget", most->n_steps, (unsigned long long)s->cache_bytes,
-          (unsigned long long)s->cache_reserved, (unsigned long long)s->cache_budget);
+          "step %zu: %llu bytes live, %llu promised, %llu budget", most->n_steps,
+          (unsigned long long)s->cache_bytes, (unsigned long long)s->cache_reserved,
+          (unsigned long long)s->cache_budget);
     most->n_steps++;
     most->cache = s->cache_bytes > most->cache ? s->cache_bytes : most->cache;
     most->reserved = s->cache_reserved > most->reserved ? s->cache_reserved : most->reserved;
@@ -96,7 +102,9 @@ static void run(const char *path)
     for (int i = 0; i < N_ROWS; i++) {
         int32_t ids[N_TOKENS];
         run_random_ids(&state, info->n_vocab, ids, N_TOKENS);
-        struct sennit_request_options r = {.prompt = ids, .n_prompt = N_TOKENS - N_ANSWER, .max_tokens = N_ANSWER,
+        struct sennit_request_options r = {.prompt = ids,
+                                           .n_prompt = N_TOKENS - N_ANSWER,
+                                           .max_tokens = N_ANSWER,
                                            .ignore_eos = true};
         MUST(sennit_engine_submit(engine, &r, &requests[i], err));
     }
@@ -105,19 +113,24 @@ static void run(const char *path)
         watch(engine, &most);
     }
     const struct sennit_stats *s = sennit_engine_stats(engine);
-    uint64_t formula = s->cache_bytes_per_token * N_ROWS * N_TOKENS, allowed = info->weight_bytes + formula + ROOM;
-    printf("running: %u rows of %d tokens, %zu steps; repacked %.1f MB, caches by formula %.1f MB (promised %.1f MB, most "
-           "live %.1f MB); resident at most %.1f MB; allowed %.1f MB; the engine's own books at most %.1f MB\n",
-           most.rows, N_TOKENS, most.n_steps, mb(info->weight_bytes), mb(formula), mb(most.reserved), mb(most.cache),
-           mb(most.resident), mb(allowed), mb(s->heap_peak));
+    uint64_t formula = s->cache_bytes_per_token * N_ROWS * N_TOKENS,
+             allowed = info->weight_bytes + formula + ROOM;
+    printf("running: %u rows of %d tokens, %zu steps; repacked %.1f MB, caches by formula %.1f MB "
+           "(promised %.1f MB, most "
+           "live %.1f MB); resident at most %.1f MB; allowed %.1f MB; the engine's own books at "
+           "most %.1f MB\n",
+           most.rows, N_TOKENS, most.n_steps, mb(info->weight_bytes), mb(formula),
+           mb(most.reserved), mb(most.cache), mb(most.resident), mb(allowed), mb(s->heap_peak));
     CHECK(most.resident <= allowed, "too much");
-    CHECK(s->cache_bytes == 0 && s->cache_reserved == 0, "%llu bytes of cache, %llu promised are left",
-          (unsigned long long)s->cache_bytes, (unsigned long long)s->cache_reserved);
+    CHECK(s->cache_bytes == 0 && s->cache_reserved == 0,
+          "%llu bytes of cache, %llu promised are left", (unsigned long long)s->cache_bytes,
+          (unsigned long long)s->cache_reserved);
     for (int i = 0; i < N_ROWS; i++) {
         struct sennit_event ev = {0};
         while (ev.kind != SENNIT_EVENT_END)
             MUST(sennit_request_next_event(requests[i], &ev, 0, err));
-        CHECK(ev.finish == SENNIT_FINISH_LENGTH && ev.n_generated == N_ANSWER, "row %d: %s", i, ev.error.message);
+        CHECK(ev.finish == SENNIT_FINISH_LENGTH && ev.n_generated == N_ANSWER, "row %d: %s", i,
+              ev.error.message);
         sennit_request_free(requests[i]);
     }
     sennit_engine_free(engine);
@@ -130,7 +143,8 @@ int main(int argc, char **argv)
         return only_load(argv[2]);
     const char *path = run_smollm2_path();
     if (!path) {
-        printf("SKIPPED: no SmolLM2 model file here; scripts/fetch-smollm2.sh gets it, or set SENNIT_SMOLLM2\n");
+        printf("SKIPPED: no SmolLM2 model file here; scripts/fetch-smollm2.sh gets it, or set "
+               "SENNIT_SMOLLM2\n");
         return 77;
     }
     load_elsewhere(path);

@@ -1,9 +1,10 @@
-/* A real model against a reference in double precision (tests/golden/README.md): token ids of the prompts' texts, the
- * choice and the distribution of every one of 20 x 64 steps, and the likelihood of a text. The engine runs the file as it
- * is used: 8-bit activations and a float16 cache, which the reference knows nothing of.
+/* A real model against a reference in double precision (tests/golden/README.md): token ids of the
+ * prompts' texts, the choice and the distribution of every one of 20 x 64 steps, and the likelihood
+ * of a text. The engine runs the file as it is used: 8-bit activations and a float16 cache, which
+ * the reference knows nothing of.
  *
- * The divergence is over the reference's 64 likeliest tokens and one bucket for all others: a lower bound of the true
- * one. */
+ * The divergence is over the reference's 64 likeliest tokens and one bucket for all others: a lower
+ * bound of the true one. */
 #include "base/cpu.h"
 #include "engine/machine.h"
 #include "engine/run.h"
@@ -23,7 +24,7 @@ struct prompt {
     const char *name, *text;
     int32_t *ids; /* the prompt, then the continuation */
     size_t n_ids;
-    uint64_t digest;        /* as the batch gave it */
+    uint64_t digest; /* as the batch gave it */
     uint32_t n_agree;
     double kl_sum, kl_most;
 };
@@ -39,7 +40,8 @@ struct reference {
     double perplexity;
 };
 
-/* ---- reading the reference ------------------------------------------------------------------------------------- */
+/* ---- reading the reference
+ * ------------------------------------------------------------------------------------- */
 
 static void *read_file(const char *name, size_t *n_bytes)
 {
@@ -103,16 +105,19 @@ static void read_reference(struct reference *r)
     free(top);
 }
 
-/* ---- token ids ------------------------------------------------------------------------------------------------- */
+/* ---- token ids
+ * -------------------------------------------------------------------------------------------------
+ */
 
-static void check_ids(const struct sennit_tokenizer *t, const char *name, const char *text, size_t n_bytes,
-                      const int32_t *want, size_t n_want)
+static void check_ids(const struct sennit_tokenizer *t, const char *name, const char *text,
+                      size_t n_bytes, const int32_t *want, size_t n_want)
 {
     struct sennit_tokens got = {0};
     MUST(sennit_tokenize(t, text, n_bytes, SENNIT_TOKENIZE_SPECIAL, &got, err));
     CHECK(got.n_ids == n_want, "%s: %zu ids, the reference has %zu", name, got.n_ids, n_want);
     for (size_t i = 0; i < n_want; i++)
-        CHECK(got.ids[i] == want[i], "%s: id %zu is %d, the reference has %d", name, i, got.ids[i], want[i]);
+        CHECK(got.ids[i] == want[i], "%s: id %zu is %d, the reference has %d", name, i, got.ids[i],
+              want[i]);
     sennit_tokens_free(&got);
 }
 
@@ -131,20 +136,26 @@ static void check_tokenizer(const struct sennit_model *m, const struct reference
     printf("tokens: all %zu ids of %d prompts and a text are the reference's\n", n_ids, N_PROMPTS);
 }
 
-/* ---- through the engine: choices and likelihood ---------------------------------------------------------------- */
+/* ---- through the engine: choices and likelihood
+ * ---------------------------------------------------------------- */
 
-static struct sennit_request *submit_forced(struct sennit_engine *engine, const int32_t *ids, size_t n_prompt,
-                                            size_t n_forced)
+static struct sennit_request *submit_forced(struct sennit_engine *engine, const int32_t *ids,
+                                            size_t n_prompt, size_t n_forced)
 {
-    struct sennit_request_options o = {.prompt = ids, .n_prompt = n_prompt, .max_tokens = (uint32_t)n_forced,
-                                       .forced = ids + n_prompt, .ignore_eos = true, .want_logprob = true};
+    struct sennit_request_options o = {.prompt = ids,
+                                       .n_prompt = n_prompt,
+                                       .max_tokens = (uint32_t)n_forced,
+                                       .forced = ids + n_prompt,
+                                       .ignore_eos = true,
+                                       .want_logprob = true};
     struct sennit_request *request = NULL;
     MUST(sennit_engine_submit(engine, &o, &request, err));
     return request;
 }
 
 /* After the engine has run. choices (may be NULL) and logprobs: [n]. Returns the digest. */
-static uint64_t take_events(struct sennit_request *request, size_t n, int32_t *choices, float *logprobs)
+static uint64_t take_events(struct sennit_request *request, size_t n, int32_t *choices,
+                            float *logprobs)
 {
     for (size_t i = 0;;) {
         struct sennit_event ev;
@@ -157,8 +168,8 @@ static uint64_t take_events(struct sennit_request *request, size_t n, int32_t *c
             logprobs[i++] = ev.logprob;
         }
         if (ev.kind == SENNIT_EVENT_END) {
-            CHECK(ev.finish == SENNIT_FINISH_LENGTH && i == n, "%s: %s", sennit_finish_name(ev.finish),
-                  ev.error.message);
+            CHECK(ev.finish == SENNIT_FINISH_LENGTH && i == n, "%s: %s",
+                  sennit_finish_name(ev.finish), ev.error.message);
             sennit_request_free(request);
             return ev.digest;
         }
@@ -176,7 +187,8 @@ static void report_text(const struct reference *r, const float *logprobs)
         most = fmax(most, fabs(d));
     }
     double perplexity = exp(sum / (double)n), off = perplexity / r->perplexity - 1;
-    printf("perplexity over %zu tokens: %.4f, reference %.4f (%+.3f %%); one token's log-probability is off by %.4f rms, "
+    printf("perplexity over %zu tokens: %.4f, reference %.4f (%+.3f %%); one token's "
+           "log-probability is off by %.4f rms, "
            "%.4f at most\n",
            n, perplexity, r->perplexity, 100 * off, sqrt(square / (double)n), most);
     CHECK(fabs(off) <= 0.01, "the perplexity is off by %.3f %%; 1 %% is allowed", 100 * off);
@@ -184,7 +196,8 @@ static void report_text(const struct reference *r, const float *logprobs)
 
 static void run_engine_part(const struct sennit_model *m, struct reference *r)
 {
-    struct sennit_engine_options o = {.max_rows = N_PROMPTS + 1, .chunk = 64, .cache_bytes = (uint64_t)1 << 30};
+    struct sennit_engine_options o = {
+        .max_rows = N_PROMPTS + 1, .chunk = 64, .cache_bytes = (uint64_t)1 << 30};
     struct sennit_engine *engine = NULL;
     struct sennit_request *requests[N_PROMPTS], *text;
     MUST(sennit_engine_create(&engine, m, &o, err));
@@ -206,13 +219,15 @@ static void run_engine_part(const struct sennit_model *m, struct reference *r)
     float logprobs[MAX_TEXT_TOKENS];
     take_events(text, r->n_text - 1, NULL, logprobs);
     double share = (double)agree / (N_PROMPTS * N_STEPS);
-    printf("choices: %u of %d next tokens (%.2f %%) are the reference's\n", agree, N_PROMPTS * N_STEPS, 100 * share);
+    printf("choices: %u of %d next tokens (%.2f %%) are the reference's\n", agree,
+           N_PROMPTS * N_STEPS, 100 * share);
     CHECK(share >= 0.95, "only %.2f %% agree; 95 %% is needed", 100 * share);
     report_text(r, logprobs);
     sennit_engine_free(engine);
 }
 
-/* ---- distributions --------------------------------------------------------------------------------------------- */
+/* ---- distributions
+ * --------------------------------------------------------------------------------------------- */
 
 static double log_sum_exp(const float *x, size_t n)
 {
@@ -225,7 +240,8 @@ static double log_sum_exp(const float *x, size_t n)
 }
 
 /* Reference to engine, over the reference's tokens and the rest. */
-static double divergence(const uint16_t *ids, const float *logprobs, const float *logits, size_t n_vocab)
+static double divergence(const uint16_t *ids, const float *logprobs, const float *logits,
+                         size_t n_vocab)
 {
     double lse = log_sum_exp(logits, n_vocab), kl = 0, p_sum = 0, q_sum = 0;
     for (int i = 0; i < N_TOP; i++) {
@@ -255,23 +271,27 @@ static void run_distributions(const struct sennit_model *m, struct reference *r)
         machine_open(&mc, m, isa, SENNIT_F16, n);
         machine_feed(&mc, p->ids, n, 48, logits);
         machine_close(&mc);
-        const float *first = logits + (p->n_ids - 1) * n_vocab; /* what the first continued token is chosen from */
+        const float *first =
+            logits + (p->n_ids - 1) * n_vocab; /* what the first continued token is chosen from */
         uint64_t digest = XXH3_64bits(first, N_STEPS * n_vocab * sizeof *logits);
-        CHECK(digest == p->digest, "%s: the row's digest %016llx in the batch is not that of these logits (%016llx)",
+        CHECK(digest == p->digest,
+              "%s: the row's digest %016llx in the batch is not that of these logits (%016llx)",
               p->name, (unsigned long long)p->digest, (unsigned long long)digest);
         for (size_t s = 0; s < N_STEPS; s++) {
-            double kl = divergence(r->top_ids[i][s], r->top_logprobs[i][s], first + s * n_vocab, n_vocab);
+            double kl =
+                divergence(r->top_ids[i][s], r->top_logprobs[i][s], first + s * n_vocab, n_vocab);
             p->kl_sum += kl;
             p->kl_most = fmax(p->kl_most, kl);
         }
         free(logits);
         sum += p->kl_sum;
         most = fmax(most, p->kl_most);
-        printf("  %-16s %2u of %d choices, divergence %.5f in the mean, %.5f at most\n", p->name, p->n_agree, N_STEPS,
-               p->kl_sum / N_STEPS, p->kl_most);
+        printf("  %-16s %2u of %d choices, divergence %.5f in the mean, %.5f at most\n", p->name,
+               p->n_agree, N_STEPS, p->kl_sum / N_STEPS, p->kl_most);
     }
     double mean = sum / (N_PROMPTS * N_STEPS);
-    printf("divergence from the reference (lower bound: its %d likeliest tokens and the rest): %.6f nats in the mean, %.5f "
+    printf("divergence from the reference (lower bound: its %d likeliest tokens and the rest): "
+           "%.6f nats in the mean, %.5f "
            "at most\n",
            N_TOP, mean, most);
     CHECK(mean <= 0.01, "the mean divergence is %.5f; 0.01 is allowed", mean);
@@ -282,13 +302,15 @@ int main(void)
     static struct reference r;
     const char *path = run_smollm2_path();
     if (!path) {
-        printf("SKIPPED: no SmolLM2 model file here; scripts/fetch-smollm2.sh gets it, or set SENNIT_SMOLLM2\n");
+        printf("SKIPPED: no SmolLM2 model file here; scripts/fetch-smollm2.sh gets it, or set "
+               "SENNIT_SMOLLM2\n");
         return 77;
     }
     read_reference(&r);
     struct sennit_model *m = NULL;
     MUST(sennit_model_open(&m, path, NULL, err));
-    CHECK(sennit_model_get_info(m)->file_bytes == (uint64_t)json_integer_value(json_object_get(r.doc, "model_bytes")),
+    CHECK(sennit_model_get_info(m)->file_bytes ==
+              (uint64_t)json_integer_value(json_object_get(r.doc, "model_bytes")),
           "%s is not the file of the reference", path);
     check_tokenizer(m, &r);
     run_engine_part(m, &r);

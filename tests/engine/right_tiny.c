@@ -1,6 +1,6 @@
-/* The engine's forward against reference answers in double precision (tests/golden/README.md): every logit of every
- * position of nine tiny models, on every instruction set and at three chunk sizes, with a float32 cache.
- * Right ones must agree; deliberately wrong ones must be told apart.
+/* The engine's forward against reference answers in double precision (tests/golden/README.md):
+ * every logit of every position of nine tiny models, on every instruction set and at three chunk
+ * sizes, with a float32 cache. Right ones must agree; deliberately wrong ones must be told apart.
  *
  *   right_tiny [--verbose]    one line per model, instruction set and chunk */
 #include "engine/machine.h"
@@ -14,16 +14,17 @@
 
 static const char golden[] = SENNIT_SOURCE_DIR "/tests/golden";
 
-/* ---- the reference's side -------------------------------------------------------------------------------------- */
+/* ---- the reference's side
+ * -------------------------------------------------------------------------------------- */
 
 struct reference {
     const char *name;
     int32_t *tokens;
     uint32_t n_tokens, n_vocab, n_wrong, n_wrong_positions;
     const char *wrong_names[16];
-    float *all;                   /* the file */
-    const float *right, *q8;      /* [n_tokens][n_vocab]; q8 NULL when there is none */
-    const float *wrong[16];       /* [n_wrong_positions][n_vocab] */
+    float *all;              /* the file */
+    const float *right, *q8; /* [n_tokens][n_vocab]; q8 NULL when there is none */
+    const float *wrong[16];  /* [n_wrong_positions][n_vocab] */
     double explained, range, tolerance;
     bool quantized;
 };
@@ -44,7 +45,8 @@ static const char *string(const json_t *o, const char *key)
 
 static sennit_type type_named(const char *name)
 {
-    static const sennit_type types[] = {SENNIT_F32, SENNIT_F16, SENNIT_BF16, SENNIT_Q8_0, SENNIT_Q4_0, SENNIT_Q4_1};
+    static const sennit_type types[] = {SENNIT_F32,  SENNIT_F16,  SENNIT_BF16,
+                                        SENNIT_Q8_0, SENNIT_Q4_0, SENNIT_Q4_1};
     for (size_t i = 0; i < SN_ARRAY_LEN(types); i++)
         if (strcmp(sennit_type_name(types[i]), name) == 0)
             return types[i];
@@ -78,26 +80,30 @@ static void read_floats(struct reference *r, const char *file, size_t n)
     FILE *in = fopen(path, "rb");
     CHECK(in != NULL, "cannot open %s", path);
     r->all = malloc(n * sizeof *r->all);
-    CHECK(r->all && fread(r->all, sizeof *r->all, n, in) == n && fgetc(in) == EOF, "%s does not hold %zu values", path,
-          n);
+    CHECK(r->all && fread(r->all, sizeof *r->all, n, in) == n && fgetc(in) == EOF,
+          "%s does not hold %zu values", path, n);
     fclose(in);
 }
 
 static void reference_load(struct reference *r, const json_t *model, double tolerance)
 {
-    const json_t *tokens = json_object_get(model, "tokens"), *wrong = json_object_get(model, "wrong");
+    const json_t *tokens = json_object_get(model, "tokens"),
+                 *wrong = json_object_get(model, "wrong");
     *r = (struct reference){.name = string(model, "name"), .tolerance = tolerance};
     r->n_tokens = (uint32_t)integer(model, "n_tokens");
     r->n_vocab = (uint32_t)integer(model, "n_vocab");
     r->n_wrong = (uint32_t)json_array_size(wrong);
     r->n_wrong_positions = (uint32_t)integer(model, "n_wrong_positions");
-    r->explained = json_number_value(json_object_get(json_object_get(model, "explained"), "q8_activations"));
+    r->explained =
+        json_number_value(json_object_get(json_object_get(model, "explained"), "q8_activations"));
     r->quantized = json_is_true(json_object_get(model, "has_q8_logits"));
-    CHECK(json_array_size(tokens) == r->n_tokens && r->n_wrong <= SN_ARRAY_LEN(r->wrong), "%s", r->name);
+    CHECK(json_array_size(tokens) == r->n_tokens && r->n_wrong <= SN_ARRAY_LEN(r->wrong), "%s",
+          r->name);
     r->tokens = calloc(r->n_tokens, sizeof *r->tokens);
     for (uint32_t i = 0; i < r->n_tokens; i++)
         r->tokens[i] = (int32_t)json_integer_value(json_array_get(tokens, i));
-    size_t full = (size_t)r->n_tokens * r->n_vocab, part = (size_t)r->n_wrong_positions * r->n_vocab;
+    size_t full = (size_t)r->n_tokens * r->n_vocab,
+           part = (size_t)r->n_wrong_positions * r->n_vocab;
     read_floats(r, string(model, "file"), full * (r->quantized ? 2 : 1) + part * r->n_wrong);
     const float *at = r->all;
     r->right = at;
@@ -118,7 +124,8 @@ static void reference_load(struct reference *r, const json_t *model, double tole
     r->range = (double)high - (double)low;
 }
 
-/* ---- the comparison -------------------------------------------------------------------------------------------- */
+/* ---- the comparison
+ * -------------------------------------------------------------------------------------------- */
 
 /* Largest distance as a fraction of the range. A NaN counts as infinite. */
 static double distance(const struct reference *r, const float *a, const float *b, size_t n)
@@ -155,18 +162,21 @@ struct found {
     size_t n_runs;
 };
 
-static void compare(const struct reference *r, const float *logits, const char *where, struct found *found)
+static void compare(const struct reference *r, const float *logits, const char *where,
+                    struct found *found)
 {
-    size_t full = (size_t)r->n_tokens * r->n_vocab, part = (size_t)r->n_wrong_positions * r->n_vocab;
+    size_t full = (size_t)r->n_tokens * r->n_vocab,
+           part = (size_t)r->n_wrong_positions * r->n_vocab;
     double right = distance(r, logits, r->right, full);
     /* Rounding codes the other way moves a position as much as the rounding itself does. */
     double allowed = r->quantized ? 2 * r->explained : r->tolerance;
-    CHECK(right <= allowed, "%s: logits are %.3g of the range from the right ones; %.3g is allowed", where, right,
-          allowed);
+    CHECK(right <= allowed, "%s: logits are %.3g of the range from the right ones; %.3g is allowed",
+          where, right, allowed);
     found->right = fmax(found->right, right);
     for (uint32_t i = 0; i < r->n_wrong; i++) {
         double d = distance(r, logits + full - part, r->wrong[i], part);
-        CHECK(d > 10 * r->tolerance, "%s: logits are only %.3g of the range from the wrong ones '%s'", where, d,
+        CHECK(d > 10 * r->tolerance,
+              "%s: logits are only %.3g of the range from the wrong ones '%s'", where, d,
               r->wrong_names[i]);
         if (d < found->least_wrong) {
             found->least_wrong = d;
@@ -175,8 +185,8 @@ static void compare(const struct reference *r, const float *logits, const char *
     }
     if (r->quantized) {
         double median = median_distance(r, logits, r->q8), most = distance(r, logits, r->q8, full);
-        CHECK(median <= r->tolerance && most <= 2e-2, "%s: median %.3g and most %.3g of the range from block 2", where,
-              median, most);
+        CHECK(median <= r->tolerance && most <= 2e-2,
+              "%s: median %.3g and most %.3g of the range from block 2", where, median, most);
         found->q8_median = fmax(found->q8_median, median);
         found->q8_most = fmax(found->q8_most, most);
     }
@@ -200,8 +210,10 @@ static void check_file(const json_t *model, const char *path)
     char hex[17];
     size_t n;
     snprintf(hex, sizeof hex, "%016llx", (unsigned long long)file_hash(path, &n));
-    CHECK((json_int_t)n == integer(model, "model_bytes") && strcmp(hex, string(model, "model_fnv1a64")) == 0,
-          "%s: the tiny model is not the one of the reference (%zu bytes, hash %s); remake the golden answers",
+    CHECK((json_int_t)n == integer(model, "model_bytes") &&
+              strcmp(hex, string(model, "model_fnv1a64")) == 0,
+          "%s: the tiny model is not the one of the reference (%zu bytes, hash %s); remake the "
+          "golden answers",
           string(model, "name"), n, hex);
 }
 
@@ -227,12 +239,14 @@ static void one_model(const json_t *entry, double tolerance, bool verbose)
             machine_close(&mc);
             compare(&r, logits, where, &found);
             if (verbose)
-                printf("  %s: %.3g\n", where, distance(&r, logits, r.right, (size_t)r.n_tokens * r.n_vocab));
+                printf("  %s: %.3g\n", where,
+                       distance(&r, logits, r.right, (size_t)r.n_tokens * r.n_vocab));
         }
-    printf("%-10s %zu runs x %u x %u logits: right within %.2e of the range", r.name, found.n_runs, r.n_tokens,
-           r.n_vocab, found.right);
+    printf("%-10s %zu runs x %u x %u logits: right within %.2e of the range", r.name, found.n_runs,
+           r.n_tokens, r.n_vocab, found.right);
     if (r.n_wrong)
-        printf("; %u wrong variants, the nearest (%s) %.2e away", r.n_wrong, found.least_name, found.least_wrong);
+        printf("; %u wrong variants, the nearest (%s) %.2e away", r.n_wrong, found.least_name,
+               found.least_wrong);
     if (r.quantized)
         printf("; 8-bit activations: median %.2e, most %.2e", found.q8_median, found.q8_most);
     printf("\n");

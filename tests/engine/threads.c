@@ -1,6 +1,7 @@
-/* Many clients of one running engine: submitting, reading, cancelling and freeing from several threads at once. Every
- * answer that was not cancelled is the one that the request would have had alone; sessions included; a stop that lets
- * the work finish loses nothing, one that cancels ends everything.
+/* Many clients of one running engine: submitting, reading, cancelling and freeing from several
+ * threads at once. Every answer that was not cancelled is the one that the request would have had
+ * alone; sessions included; a stop that lets the work finish loses nothing, one that cancels ends
+ * everything.
  *
  *   threads [--requests N]    requests per client, default 60 */
 #include "engine/run.h"
@@ -37,7 +38,8 @@ struct shared {
     size_t n_whole, n_cancelled, n_dropped, n_turns, n_reused;
 };
 
-/* ---- what each answer should be -------------------------------------------------------------------------------- */
+/* ---- what each answer should be
+ * -------------------------------------------------------------------------------- */
 
 static void make_problems(struct shared *s, const struct sennit_model *m)
 {
@@ -49,10 +51,13 @@ static void make_problems(struct shared *s, const struct sennit_model *m)
         struct problem *p = &s->problems[i];
         size_t n = 1 + run_random(&state) % MAX_PROMPT;
         run_random_ids(&state, n_vocab, p->ids, n);
-        p->job = (struct run_job){.prompt = p->ids, .n_prompt = n, .max_tokens = 1 + (uint32_t)i % MAX_ANSWER,
+        p->job = (struct run_job){.prompt = p->ids,
+                                  .n_prompt = n,
+                                  .max_tokens = 1 + (uint32_t)i % MAX_ANSWER,
                                   .cancel_step = RUN_NEVER};
         if (i % 2)
-            p->job.sampling = (struct sennit_sampling){.temperature = 0.9f, .top_p = 0.9f, .seed = (uint64_t)i};
+            p->job.sampling =
+                (struct sennit_sampling){.temperature = 0.9f, .top_p = 0.9f, .seed = (uint64_t)i};
         run_jobs(engine, &p->job, 1, &p->want);
         memcpy(p->second_ids, p->ids, n * sizeof *p->ids);
         memcpy(p->second_ids + n, p->want.answer, p->want.n_answer * sizeof *p->ids);
@@ -65,29 +70,36 @@ static void make_problems(struct shared *s, const struct sennit_model *m)
     sennit_engine_free(engine);
 }
 
-/* ---- clients --------------------------------------------------------------------------------------------------- */
+/* ---- clients
+ * ---------------------------------------------------------------------------------------------------
+ */
 
-static struct sennit_request *submit(struct shared *s, const struct run_job *job, struct sennit_session *session)
+static struct sennit_request *submit(struct shared *s, const struct run_job *job,
+                                     struct sennit_session *session)
 {
-    struct sennit_request_options o = {.prompt = job->prompt, .n_prompt = job->n_prompt, .max_tokens = job->max_tokens,
-                                       .sampling = job->sampling, .ignore_eos = true, .session = session};
+    struct sennit_request_options o = {.prompt = job->prompt,
+                                       .n_prompt = job->n_prompt,
+                                       .max_tokens = job->max_tokens,
+                                       .sampling = job->sampling,
+                                       .ignore_eos = true,
+                                       .session = session};
     struct sennit_request *r = NULL;
     MUST(sennit_engine_submit(s->engine, &o, &r, err));
     return r;
 }
 
-/* Reads to the end and checks, after n tokens were read. may_cancel: somebody may have cancelled it. Returns whether it
- * was whole. */
-static bool read_answer(struct sennit_request *r, const struct run_result *want, size_t n, bool may_cancel,
-                        size_t *reused)
+/* Reads to the end and checks, after n tokens were read. may_cancel: somebody may have cancelled
+ * it. Returns whether it was whole. */
+static bool read_answer(struct sennit_request *r, const struct run_result *want, size_t n,
+                        bool may_cancel, size_t *reused)
 {
     for (;;) {
         struct sennit_event ev;
         MUST(sennit_request_next_event(r, &ev, 60000, err));
         CHECK(ev.kind != SENNIT_EVENT_NONE, "no event for a minute");
         if (ev.kind == SENNIT_EVENT_TOKEN) {
-            CHECK(n < want->n_answer && ev.id == want->answer[n], "token %zu is %d, alone it is %d", n, ev.id,
-                  n < want->n_answer ? want->answer[n] : -1);
+            CHECK(n < want->n_answer && ev.id == want->answer[n], "token %zu is %d, alone it is %d",
+                  n, ev.id, n < want->n_answer ? want->answer[n] : -1);
             n++;
         }
         if (ev.kind != SENNIT_EVENT_END)
@@ -97,8 +109,8 @@ static bool read_answer(struct sennit_request *r, const struct run_result *want,
         if (ev.finish == SENNIT_FINISH_CANCELLED && may_cancel)
             return false;
         CHECK(ev.finish == SENNIT_FINISH_LENGTH && ev.digest == want->digest && n == want->n_answer,
-              "finish %s (%s), digest %016" PRIx64 ", alone %016" PRIx64, sennit_finish_name(ev.finish),
-              ev.error.message, ev.digest, want->digest);
+              "finish %s (%s), digest %016" PRIx64 ", alone %016" PRIx64,
+              sennit_finish_name(ev.finish), ev.error.message, ev.digest, want->digest);
         return true;
     }
 }
@@ -236,7 +248,9 @@ static void many_clients(struct shared *s)
     pthread_join(killer, NULL);
 }
 
-/* ---- stopping -------------------------------------------------------------------------------------------------- */
+/* ---- stopping
+ * --------------------------------------------------------------------------------------------------
+ */
 
 struct reader {
     struct sennit_request *r;
@@ -258,7 +272,8 @@ static size_t stop_with_work(struct shared *s, bool cancel)
     struct reader readers[N_PROBLEMS];
     size_t whole = 0;
     for (int i = 0; i < N_PROBLEMS; i++) {
-        readers[i] = (struct reader){submit(s, &s->problems[i].job, NULL), &s->problems[i].want, cancel, false};
+        readers[i] = (struct reader){submit(s, &s->problems[i].job, NULL), &s->problems[i].want,
+                                     cancel, false};
         start_thread(&threads[i], reader_main, &readers[i]);
     }
     sennit_engine_stop(s->engine, cancel);
@@ -273,7 +288,8 @@ static size_t stop_with_work(struct shared *s, bool cancel)
 int main(int argc, char **argv)
 {
     static struct shared s;
-    s.per_client = argc > 2 && strcmp(argv[1], "--requests") == 0 ? (uint32_t)strtoul(argv[2], NULL, 10) : 60;
+    s.per_client =
+        argc > 2 && strcmp(argv[1], "--requests") == 0 ? (uint32_t)strtoul(argv[2], NULL, 10) : 60;
     pthread_mutex_init(&s.lock, NULL);
     struct tiny_spec spec = tiny_spec_default();
     spec.type = SENNIT_Q8_0;
@@ -286,19 +302,23 @@ int main(int argc, char **argv)
     s.engine = run_engine(m, &setting);
     many_clients(&s);
     size_t finished = stop_with_work(&s, false);
-    CHECK(finished == N_PROBLEMS, "only %zu of %d requests were finished by the stop", finished, N_PROBLEMS);
+    CHECK(finished == N_PROBLEMS, "only %zu of %d requests were finished by the stop", finished,
+          N_PROBLEMS);
     MUST(sennit_engine_start(s.engine, err));
     size_t survived = stop_with_work(&s, true);
     const struct sennit_stats *stats = sennit_engine_stats(s.engine);
-    CHECK(stats->cache_bytes == 0 && stats->cache_reserved == 0 && stats->rows_running == 0 && stats->rows_waiting == 0,
-          "%llu bytes of cache, %u rows, %u waiting are left", (unsigned long long)stats->cache_bytes,
-          stats->rows_running, stats->rows_waiting);
-    printf("%d clients, %u requests each: %zu answers whole and as alone, %zu cancelled, %zu dropped unread, %zu turns "
+    CHECK(stats->cache_bytes == 0 && stats->cache_reserved == 0 && stats->rows_running == 0 &&
+              stats->rows_waiting == 0,
+          "%llu bytes of cache, %u rows, %u waiting are left",
+          (unsigned long long)stats->cache_bytes, stats->rows_running, stats->rows_waiting);
+    printf("%d clients, %u requests each: %zu answers whole and as alone, %zu cancelled, %zu "
+           "dropped unread, %zu turns "
            "of conversations (%zu tokens reused); at most %u rows in a step\n",
            N_CLIENTS, s.per_client, s.n_whole, s.n_cancelled, s.n_dropped, s.n_turns, s.n_reused,
            stats->most_rows_in_step);
-    printf("stop: %zu of %d finished and as alone; stop with cancel: all ended, %zu of them whole\n", finished,
-           N_PROBLEMS, survived);
+    printf(
+        "stop: %zu of %d finished and as alone; stop with cancel: all ended, %zu of them whole\n",
+        finished, N_PROBLEMS, survived);
     CHECK(s.n_whole > 0 && s.n_turns > 0 && s.n_reused > 0, "nothing was compared");
     sennit_engine_free(s.engine);
     sennit_model_free(m);
