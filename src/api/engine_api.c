@@ -1,5 +1,6 @@
 /* The engine's public functions that check arguments: validate, then call inward. */
 #include "sched/engine.h"
+#include "text/utf8.h"
 
 enum { DEFAULT_ROWS = 16, MOST_ROWS = 4096, DEFAULT_CHUNK = 512, MOST_STEP_TOKENS = 1 << 20 };
 
@@ -92,6 +93,9 @@ static sennit_status check_request(const struct sennit_engine *e, const struct s
     for (uint32_t i = 0; i < o->n_stop; i++)
         if (!o->stop || !o->stop[i] || o->stop[i][0] == '\0')
             return sn_fail(err, SENNIT_INVALID, "stop string %u is empty", i);
+    for (uint32_t i = 0; i < o->n_stop; i++)
+        if (sn_utf8_valid_prefix(o->stop[i], strlen(o->stop[i])) != strlen(o->stop[i]))
+            return sn_fail(err, SENNIT_INVALID, "stop string %u is not UTF-8; it could cut a character in two", i);
     if (o->session && o->session->engine != e)
         return sn_fail(err, SENNIT_INVALID, "the session belongs to another engine");
     return SENNIT_OK;

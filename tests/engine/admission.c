@@ -35,6 +35,9 @@ static void refusals(const struct world *w)
     o.stop = &nothing;
     o.n_stop = 1;
     refuse(e, &o, SENNIT_INVALID, "stop", "empty");
+    const char *half = "\xA9";
+    o.stop = &half;
+    refuse(e, &o, SENNIT_INVALID, "stop", "UTF-8");
     check_empty(e, "after refusals");
     sennit_engine_free(e);
     e = engine_of(w, 1, bytes, 16); /* exactly enough */
