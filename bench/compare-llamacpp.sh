@@ -26,7 +26,7 @@ fetch() {
     mkdir -p "$peer"
     if [ ! -f "$peer/llama_cpp_python-$version.tar.gz" ]; then
         [ -x "$cache/peer-venv/bin/pip" ] || python3 -m venv "$cache/peer-venv"
-        "$cache/peer-venv/bin/pip" -q download --no-deps --no-binary :all: -d "$peer" "llama-cpp-python==$version"
+        "$cache/peer-venv/bin/pip" -q download --no-deps --no-binary llama-cpp-python -d "$peer" "llama-cpp-python==$version"
     fi
     tar -xzf "$peer/llama_cpp_python-$version.tar.gz" -C "$peer"
     repair "$sources/ggml/src/ggml-cpu/amx/mmq.cpp"

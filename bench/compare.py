@@ -57,7 +57,8 @@ def run_sennit(args, threads, measure):
     done = run(pinned(args, threads) + [
         args.sennit, "bench", "-m", args.model, "--rows", ",".join([str(rows)] * REPEATS), "--prompt", str(prompt),
         "--gen", str(gen), "--threads", str(threads), "--json"])
-    found = [x[f"{what}_tok_s"] for x in json_lines(done.stdout) if x.get("rows") == rows]
+    results = [r for x in json_lines(done.stdout) for r in x["results"]]
+    found = [r[f"{what}_tok_s"] for r in results if r["rows"] == rows]
     if not found:
         raise SystemExit(f"no line for {rows} rows in:\n{done.stdout[-2000:]}")
     return statistics.median(found)
