@@ -7,6 +7,7 @@ off, and the better median counts. One pair = a placement probe, both engines in
 pair is dropped when the probes disagree about where the CPUs lie. Every run repeats its measure three times inside
 the process and counts by the median; the table shows medians over the pairs that were kept."""
 import argparse
+import ctypes
 import json
 import os
 import pathlib
@@ -137,11 +138,18 @@ def table(cells):
     return "\n".join(out)
 
 
+def peer_features(args):
+    """The CPU features that the peer was built for and uses, in its own words."""
+    library = ctypes.CDLL(str(pathlib.Path(args.peer).parent / "libllama.so"))
+    library.llama_print_system_info.restype = ctypes.c_char_p
+    return library.llama_print_system_info().decode().strip(" |")
+
+
 def system(args):
     """What both ran on, and which CPU features the peer says it uses."""
     done = run(pinned(args, 1) + [args.peer, "-m", args.model, "-c", "256", "-npp", "8", "-ntg", "2", "-npl", "1",
                                   "-t", "1", "-v"])
-    info = re.findall(r"system_info:.*|.*model buffer size.*|.*CPU : .*", done.stdout + done.stderr)
+    info = [peer_features(args)] + re.findall(r"\S+ model buffer size.*", done.stdout + done.stderr)
     cpu = re.search(r"model name\s*: (.*)", pathlib.Path("/proc/cpuinfo").read_text())
     return {"cpu": cpu.group(1) if cpu else "unknown", "n_cpus": os.cpu_count(), "peer": args.peer_version,
             "peer_features": [line.strip() for line in info], "load_average": os.getloadavg()[0],
