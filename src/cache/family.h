@@ -1,14 +1,18 @@
-/* A cache family: one const table, one file. cache.c owns what is common to all: argument checks, the state machine,
- * the list of rows, all-or-nothing over several rows. A family owns what one row stores and how a step reads it.
+/* A cache family: one const table, one file. cache.c owns what is common to all: argument checks,
+ * the state machine, the list of rows, all-or-nothing over several rows. A family owns what one row
+ * stores and how a step reads it.
  *
  * Invariants of every cache, between calls:
- *   1. rows[0 .. n_rows - 1] are live, each with its own reference to its store; spare[] has the same capacity.
+ *   1. rows[0 .. n_rows - 1] are live, each with its own reference to its store; spare[] has the
+ * same capacity.
  *   2. A round is open: n_window of each row = tokens appended since begin. Otherwise n_window = 0.
- *   3. A step is open: step.spans holds checked spans; rows' n_tokens are still those from before the step.
+ *   3. A step is open: step.spans holds checked spans; rows' n_tokens are still those from before
+ * the step.
  *
  *            begin            plan               commit, abort
  *   closed ---------> open ----------> planned ---------------> closed        (step)
- *   closed -- spec_round_begin --> open -- commit, rollback --> closed        (round; steps open and close inside it)
+ *   closed -- spec_round_begin --> open -- commit, rollback --> closed        (round; steps open
+ * and close inside it)
  */
 #ifndef SN_FAMILY_H
 #define SN_FAMILY_H
@@ -16,15 +20,19 @@
 #include "cache/pool.h"
 
 /* Attention constants of docs/numerics.md: part of the numbers. */
-enum { SN_CHUNK_KEYS = 64, SN_SEGMENT_CHUNKS = 4, SN_SEGMENT_KEYS = SN_CHUNK_KEYS * SN_SEGMENT_CHUNKS };
+enum {
+    SN_CHUNK_KEYS = 64,
+    SN_SEGMENT_CHUNKS = 4,
+    SN_SEGMENT_KEYS = SN_CHUNK_KEYS * SN_SEGMENT_CHUNKS
+};
 
 struct sn_row {
     uint64_t n_tokens; /* committed by append_commit, an open round's window included */
     uint64_t floor;    /* minimum reusable offset */
     uint64_t n_window; /* tokens of the open round */
-    uint64_t n_last;   /* tokens of the last append that are still there: how far `bypass` reaches */
-    void *store;       /* the family's; NULL for a row without tokens, if the family likes */
-    bool marked;       /* scratch of duplicate checks */
+    uint64_t n_last; /* tokens of the last append that are still there: how far `bypass` reaches */
+    void *store;     /* the family's; NULL for a row without tokens, if the family likes */
+    bool marked;     /* scratch of duplicate checks */
 };
 
 struct sn_cache_step {
@@ -38,7 +46,8 @@ struct sn_cache_step {
 struct sennit_cache {
     const struct sn_family *ops;
     struct sennit_pool *pool;
-    struct sennit_cache_config config; /* family: points to ops->name; max_span >= 1; max_tokens never 0 */
+    struct sennit_cache_config
+        config; /* family: points to ops->name; max_span >= 1; max_tokens never 0 */
     char signature[128];
     struct sn_row *rows, *spare; /* [cap_rows] each, one allocation each */
     uint32_t n_rows, cap_rows;
@@ -46,7 +55,8 @@ struct sennit_cache {
     struct sn_cache_step step;
 };
 
-/* One row of a donor attention: q [n_heads][n_q][d_k], mask NULL or [n_q][width], out [n_heads][n_q][d_v]. */
+/* One row of a donor attention: q [n_heads][n_q][d_k], mask NULL or [n_q][width], out
+ * [n_heads][n_q][d_v]. */
 struct sn_donor_args {
     const float *q;
     uint32_t n_heads, n_q;
@@ -56,56 +66,70 @@ struct sn_donor_args {
     float *out;
 };
 
-/* "may be NULL" says what NULL means; every other slot is mandatory. Functions that return a status leave everything
- * unchanged when they fail. */
+/* "may be NULL" says what NULL means; every other slot is mandatory. Functions that return a status
+ * leave everything unchanged when they fail. */
 struct sn_family {
     const char *name;
-    size_t object_bytes; /* size of the family's struct, whose first member is a struct sennit_cache */
-    bool trimmable;      /* trim_* are present and exact down to the row's floor */
+    size_t
+        object_bytes; /* size of the family's struct, whose first member is a struct sennit_cache */
+    bool trimmable;   /* trim_* are present and exact down to the row's floor */
 
     /* -- one cache -- */
     sennit_status (*check)(const struct sennit_cache_config *config, struct sennit_error *err);
     void (*signature)(const struct sennit_cache_config *config, char *out, size_t n_bytes);
-    /* Fills the family's own fields, which are zero, from cache->config. May be NULL: there are none. */
+    /* Fills the family's own fields, which are zero, from cache->config. May be NULL: there are
+     * none. */
     sennit_status (*init)(struct sennit_cache *cache, struct sennit_error *err);
-    /* Releases the family's own fields, not rows, of a cache that init may have left half built. May be NULL. */
+    /* Releases the family's own fields, not rows, of a cache that init may have left half built.
+     * May be NULL. */
     void (*release)(struct sennit_cache *cache);
 
     /* -- bytes -- */
-    uint64_t (*storage_bytes)(const struct sennit_cache *cache, uint64_t tokens); /* saturates at UINT64_MAX */
-    uint64_t (*reserve_bytes)(const struct sennit_cache *cache); /* from max_span, round_depth, n_snapshots */
+    uint64_t (*storage_bytes)(const struct sennit_cache *cache,
+                              uint64_t tokens); /* saturates at UINT64_MAX */
+    uint64_t (*reserve_bytes)(
+        const struct sennit_cache *cache); /* from max_span, round_depth, n_snapshots */
     uint64_t (*bytes_per_token)(const struct sennit_cache *cache);
-    uint64_t (*row_bytes)(const struct sennit_cache *cache, const struct sn_row *row); /* unshared */
+    uint64_t (*row_bytes)(const struct sennit_cache *cache,
+                          const struct sn_row *row); /* unshared */
 
     /* -- questions -- */
     uint64_t (*left_pad)(const struct sennit_cache *cache, uint32_t row); /* may be NULL: 0 */
-    uint64_t (*max_append)(const struct sennit_cache *cache, uint32_t row); /* may be NULL: no boundary */
+    uint64_t (*max_append)(const struct sennit_cache *cache,
+                           uint32_t row); /* may be NULL: no boundary */
     /* May be NULL: any length from the row's floor to its count. */
     bool (*can_publish)(const struct sennit_cache *cache, uint32_t row, uint64_t tokens);
-    uint32_t (*composed)(const struct sennit_cache *cache, const struct sennit_cache_part **parts); /* may be NULL: leaf */
+    uint32_t (*composed)(const struct sennit_cache *cache,
+                         const struct sennit_cache_part **parts); /* may be NULL: leaf */
 
-    /* -- rows. `to` is a cache of equal signature; dst is zero and gets a store of its own (a reference or a copy). -- */
+    /* -- rows. `to` is a cache of equal signature; dst is zero and gets a store of its own (a
+     * reference or a copy). -- */
     sennit_status (*row_copy)(struct sennit_cache *to, const struct sn_row *src, struct sn_row *dst,
                               struct sennit_error *err);
-    void (*row_drop)(struct sennit_cache *cache, struct sn_row *row); /* gives the store back; the rest is the caller's */
+    void (*row_drop)(struct sennit_cache *cache,
+                     struct sn_row *row); /* gives the store back; the rest is the caller's */
 
-    /* -- trim, in two phases so that many rows change together or not at all. NULL where not trimmable.
-     * prepare reserves what apply will need (*spare, NULL if nothing); apply consumes it and cannot fail; discard gives
-     * it back. After an append in the open round, prepare for a length at or above the round's start cannot fail. -- */
-    sennit_status (*trim_prepare)(struct sennit_cache *cache, const struct sn_row *row, uint64_t n_tokens, void **spare,
-                                  struct sennit_error *err);
-    void (*trim_apply)(struct sennit_cache *cache, struct sn_row *row, uint64_t n_tokens, void *spare);
+    /* -- trim, in two phases so that many rows change together or not at all. NULL where not
+     * trimmable. prepare reserves what apply will need (*spare, NULL if nothing); apply consumes it
+     * and cannot fail; discard gives it back. After an append in the open round, prepare for a
+     * length at or above the round's start cannot fail. -- */
+    sennit_status (*trim_prepare)(struct sennit_cache *cache, const struct sn_row *row,
+                                  uint64_t n_tokens, void **spare, struct sennit_error *err);
+    void (*trim_apply)(struct sennit_cache *cache, struct sn_row *row, uint64_t n_tokens,
+                       void *spare);
     void (*trim_discard)(struct sennit_cache *cache, void *spare);
 
-    /* -- rounds. May be NULL, all three: the common code rolls back by trim. keep was checked. -- */
+    /* -- rounds. May be NULL, all three: the common code rolls back by trim. keep was checked. --
+     */
     sennit_status (*round_begin)(struct sennit_cache *cache, struct sennit_error *err);
     void (*round_commit)(struct sennit_cache *cache);
-    sennit_status (*round_rollback)(struct sennit_cache *cache, const uint64_t *keep, struct sennit_error *err);
+    sennit_status (*round_rollback)(struct sennit_cache *cache, const uint64_t *keep,
+                                    struct sennit_error *err);
 
     /* -- prefill maintenance. May be NULL: nothing changes precision. -- */
     sennit_status (*begin_prefill)(struct sennit_cache *cache, struct sennit_error *err);
-    sennit_status (*commit_prefill)(struct sennit_cache *cache, const uint32_t *rows, uint32_t n_rows,
-                                    struct sennit_error *err);
+    sennit_status (*commit_prefill)(struct sennit_cache *cache, const uint32_t *rows,
+                                    uint32_t n_rows, struct sennit_error *err);
     sennit_status (*end_prefill)(struct sennit_cache *cache, struct sennit_error *err);
 
     /* -- storage as spans: how many a row has, and the spans themselves, positions ascending -- */
@@ -113,22 +137,26 @@ struct sn_family {
     void (*spans)(const struct sennit_cache *cache, uint32_t row, struct sennit_span_view *out);
     /* First retained position of a row. May be NULL: 0. */
     uint64_t (*first_pos)(const struct sennit_cache *cache, uint32_t row);
-    /* Owner's thread, worker 0's scratch. NULL in families without attention: SENNIT_UNSUPPORTED. */
-    sennit_status (*donor_attend)(struct sennit_cache *cache, uint32_t row, const struct sn_donor_args *args,
-                                  struct sennit_error *err);
+    /* Owner's thread, worker 0's scratch. NULL in families without attention: SENNIT_UNSUPPORTED.
+     */
+    sennit_status (*donor_attend)(struct sennit_cache *cache, uint32_t row,
+                                  const struct sn_donor_args *args, struct sennit_error *err);
 
-    /* -- stream: the store of one row. Load gets a zero row with n_tokens set and must fill store. body_bytes must be
-     * what save writes for that many tokens; load allocates no more than one piece ahead of what it has read. -- */
+    /* -- stream: the store of one row. Load gets a zero row with n_tokens set and must fill store.
+     * body_bytes must be what save writes for that many tokens; load allocates no more than one
+     * piece ahead of what it has read. -- */
     uint64_t (*body_bytes)(const struct sennit_cache *cache, uint64_t tokens);
-    sennit_status (*save_body)(const struct sennit_cache *cache, const struct sn_row *row, struct sennit_stream *stream,
-                               struct sennit_error *err);
-    sennit_status (*load_body)(struct sennit_cache *cache, struct sn_row *row, struct sennit_stream *stream,
-                               struct sennit_error *err);
+    sennit_status (*save_body)(const struct sennit_cache *cache, const struct sn_row *row,
+                               struct sennit_stream *stream, struct sennit_error *err);
+    sennit_status (*load_body)(struct sennit_cache *cache, struct sn_row *row,
+                               struct sennit_stream *stream, struct sennit_error *err);
 
-    /* -- the step: cache->step holds the spans. commit and abort cannot fail; the common code then moves n_tokens. -- */
+    /* -- the step: cache->step holds the spans. commit and abort cannot fail; the common code then
+     * moves n_tokens. -- */
     sennit_status (*step_begin)(struct sennit_cache *cache, struct sennit_error *err);
-    void (*step_tile)(struct sennit_cache *cache, uint32_t span, uint32_t token, uint32_t n_tokens, sennit_role role,
-                      uint32_t first_head, uint32_t n_heads, const float *data, size_t token_stride, uint32_t worker);
+    void (*step_tile)(struct sennit_cache *cache, uint32_t span, uint32_t token, uint32_t n_tokens,
+                      sennit_role role, uint32_t first_head, uint32_t n_heads, const float *data,
+                      size_t token_stride, uint32_t worker);
     void (*step_commit)(struct sennit_cache *cache);
     void (*step_abort)(struct sennit_cache *cache);
     void (*attend_plan)(struct sennit_cache *cache, uint32_t *n_items, uint32_t *n_merges);
@@ -143,18 +171,25 @@ extern const struct sn_family *const sn_families[];
 #undef SN_FAMILY
 
 /* Stream primitives (stream.c): move bytes and hash them. Once failed, always failed. */
-sennit_status sn_stream_write(struct sennit_stream *stream, const void *data, size_t n_bytes, struct sennit_error *err);
-sennit_status sn_stream_read(struct sennit_stream *stream, void *data, size_t n_bytes, struct sennit_error *err);
+sennit_status sn_stream_write(struct sennit_stream *stream, const void *data, size_t n_bytes,
+                              struct sennit_error *err);
+sennit_status sn_stream_read(struct sennit_stream *stream, void *data, size_t n_bytes,
+                             struct sennit_error *err);
 
-/* Rows of a cache, for donors and streams (cache.c): an empty cache like `like`, and room for n rows. */
-sennit_status sn_cache_new_like(const struct sennit_cache *like, struct sennit_cache **out, struct sennit_error *err);
-sennit_status sn_cache_reserve_rows(struct sennit_cache *cache, uint32_t n_rows, struct sennit_error *err);
+/* Rows of a cache, for donors and streams (cache.c): an empty cache like `like`, and room for n
+ * rows. */
+sennit_status sn_cache_new_like(const struct sennit_cache *like, struct sennit_cache **out,
+                                struct sennit_error *err);
+sennit_status sn_cache_reserve_rows(struct sennit_cache *cache, uint32_t n_rows,
+                                    struct sennit_error *err);
 /* SENNIT_STATE with the reason while a step or a round is open. */
-sennit_status sn_cache_idle(const struct sennit_cache *cache, const char *what, struct sennit_error *err);
+sennit_status sn_cache_idle(const struct sennit_cache *cache, const char *what,
+                            struct sennit_error *err);
 /* The rows that a donor or a view holds, for tests that walk all storage (donor.c). */
 const struct sennit_cache *sn_donor_cache(const struct sennit_donor *donor);
 const struct sennit_cache *sn_view_cache(const struct sennit_donor_attention *view);
 /* SENNIT_RANGE when there is no such row. */
-sennit_status sn_cache_check_row(const struct sennit_cache *cache, uint32_t row, struct sennit_error *err);
+sennit_status sn_cache_check_row(const struct sennit_cache *cache, uint32_t row,
+                                 struct sennit_error *err);
 
 #endif

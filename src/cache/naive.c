@@ -1,6 +1,7 @@
-/* Family "naive": the oracle, kept for ever. One array per row, token after token, copied by every operation; attention
- * is one loop over keys in the order of docs/numerics.md, written without the attention kernels. It shares nothing with
- * family "plain" but the contract, and must give the same bits. */
+/* Family "naive": the oracle, kept for ever. One array per row, token after token, copied by every
+ * operation; attention is one loop over keys in the order of docs/numerics.md, written without the
+ * attention kernels. It shares nothing with family "plain" but the contract, and must give the same
+ * bits. */
 #include <assert.h>
 #include <math.h>
 
@@ -9,7 +10,7 @@
 #include "tensor/traits.h"
 
 struct store {
-    uint64_t n_tokens;         /* that there is room for */
+    uint64_t n_tokens;           /* that there is room for */
     _Alignas(64) uint8_t data[]; /* [n_tokens]: K [heads][d_k], then V [heads][d_v] */
 };
 
@@ -30,7 +31,8 @@ static uint64_t naive_storage_bytes(const struct sennit_cache *cache, uint64_t t
     return bytes;
 }
 
-/* Snapshots are copies that count for themselves; a round stands up to round_depth tokens past the row's length. */
+/* Snapshots are copies that count for themselves; a round stands up to round_depth tokens past the
+ * row's length. */
 static uint64_t naive_reserve_bytes(const struct sennit_cache *cache)
 {
     return cache->config.round_depth ? naive_storage_bytes(cache, cache->config.round_depth) : 0;
@@ -52,13 +54,17 @@ static void naive_signature(const struct sennit_cache_config *config, char *out,
     sn_kv_signature("naive", config, out, n_bytes);
 }
 
-/* ---- rows ---------------------------------------------------------------------------------------------------- */
+/* ---- rows
+ * ----------------------------------------------------------------------------------------------------
+ */
 
-/* Grows or shrinks a row's array to n tokens; false when memory is refused, with the row as it was. */
+/* Grows or shrinks a row's array to n tokens; false when memory is refused, with the row as it was.
+ */
 static bool resize(struct sennit_cache *cache, struct sn_row *row, uint64_t n_tokens)
 {
     struct store *old = row->store;
-    size_t old_bytes = (size_t)naive_row_bytes(cache, row), new_bytes = (size_t)naive_storage_bytes(cache, n_tokens);
+    size_t old_bytes = (size_t)naive_row_bytes(cache, row),
+           new_bytes = (size_t)naive_storage_bytes(cache, n_tokens);
     if (n_tokens == 0) {
         sn_cache_pool_release(cache->pool, old, old_bytes);
         row->store = NULL;
@@ -74,11 +80,12 @@ static bool resize(struct sennit_cache *cache, struct sn_row *row, uint64_t n_to
     return true;
 }
 
-static sennit_status naive_row_copy(struct sennit_cache *to, const struct sn_row *src, struct sn_row *dst,
-                                    struct sennit_error *err)
+static sennit_status naive_row_copy(struct sennit_cache *to, const struct sn_row *src,
+                                    struct sn_row *dst, struct sennit_error *err)
 {
     if (!resize(to, dst, src->n_tokens))
-        return sn_fail(err, SENNIT_NOMEM, "no memory for a copy of %llu tokens", (unsigned long long)src->n_tokens);
+        return sn_fail(err, SENNIT_NOMEM, "no memory for a copy of %llu tokens",
+                       (unsigned long long)src->n_tokens);
     if (src->n_tokens > 0) {
         const struct store *from = src->store;
         memcpy(((struct store *)dst->store)->data, from->data, src->n_tokens * token_bytes(to));
@@ -91,8 +98,8 @@ static void naive_row_drop(struct sennit_cache *cache, struct sn_row *row)
     resize(cache, row, 0);
 }
 
-static sennit_status naive_trim_prepare(struct sennit_cache *cache, const struct sn_row *row, uint64_t n_tokens,
-                                        void **spare, struct sennit_error *err)
+static sennit_status naive_trim_prepare(struct sennit_cache *cache, const struct sn_row *row,
+                                        uint64_t n_tokens, void **spare, struct sennit_error *err)
 {
     (void)cache, (void)row, (void)n_tokens, (void)err;
     *spare = NULL;
@@ -100,7 +107,8 @@ static sennit_status naive_trim_prepare(struct sennit_cache *cache, const struct
 }
 
 /* A host that cannot shrink leaves the array as large as it was: the books say so. */
-static void naive_trim_apply(struct sennit_cache *cache, struct sn_row *row, uint64_t n_tokens, void *spare)
+static void naive_trim_apply(struct sennit_cache *cache, struct sn_row *row, uint64_t n_tokens,
+                             void *spare)
 {
     (void)spare;
     resize(cache, row, n_tokens);
@@ -116,7 +124,8 @@ static size_t naive_n_spans(const struct sennit_cache *cache, uint32_t row)
     return cache->rows[row].n_tokens > 0;
 }
 
-static void naive_spans(const struct sennit_cache *cache, uint32_t row, struct sennit_span_view *out)
+static void naive_spans(const struct sennit_cache *cache, uint32_t row,
+                        struct sennit_span_view *out)
 {
     const struct sn_row *r = &cache->rows[row];
     if (r->n_tokens == 0)
@@ -129,7 +138,9 @@ static void naive_spans(const struct sennit_cache *cache, uint32_t row, struct s
                                      .n_bytes = r->n_tokens * token_bytes(cache)};
 }
 
-/* ---- streams ------------------------------------------------------------------------------------------------- */
+/* ---- streams
+ * -------------------------------------------------------------------------------------------------
+ */
 
 static uint64_t naive_body_bytes(const struct sennit_cache *cache, uint64_t tokens)
 {
@@ -142,19 +153,22 @@ static sennit_status naive_save_body(const struct sennit_cache *cache, const str
 {
     if (row->n_tokens == 0)
         return SENNIT_OK;
-    return sn_stream_write(stream, ((const struct store *)row->store)->data, row->n_tokens * token_bytes(cache), err);
+    return sn_stream_write(stream, ((const struct store *)row->store)->data,
+                           row->n_tokens * token_bytes(cache), err);
 }
 
-static sennit_status naive_load_body(struct sennit_cache *cache, struct sn_row *row, struct sennit_stream *stream,
-                                     struct sennit_error *err)
+static sennit_status naive_load_body(struct sennit_cache *cache, struct sn_row *row,
+                                     struct sennit_stream *stream, struct sennit_error *err)
 {
     size_t bytes = token_bytes(cache);
     for (uint64_t t = 0; t < row->n_tokens; t++) {
         sennit_status status = SENNIT_OK;
         if (!resize(cache, row, t + 1))
-            status = sn_fail(err, SENNIT_NOMEM, "load: no memory for token %llu", (unsigned long long)t);
+            status =
+                sn_fail(err, SENNIT_NOMEM, "load: no memory for token %llu", (unsigned long long)t);
         if (status == SENNIT_OK)
-            status = sn_stream_read(stream, ((struct store *)row->store)->data + t * bytes, bytes, err);
+            status =
+                sn_stream_read(stream, ((struct store *)row->store)->data + t * bytes, bytes, err);
         if (status != SENNIT_OK) {
             resize(cache, row, 0);
             return status;
@@ -163,7 +177,9 @@ static sennit_status naive_load_body(struct sennit_cache *cache, struct sn_row *
     return SENNIT_OK;
 }
 
-/* ---- the step ------------------------------------------------------------------------------------------------ */
+/* ---- the step
+ * ------------------------------------------------------------------------------------------------
+ */
 
 /* A worker's: two states' o, and one key or value. */
 static size_t scratch_floats(const struct sennit_cache *cache)
@@ -192,9 +208,10 @@ static sennit_status naive_step_begin(struct sennit_cache *cache, struct sennit_
     return SENNIT_OK;
 }
 
-static void naive_step_tile(struct sennit_cache *cache, uint32_t span_index, uint32_t token, uint32_t n_tokens,
-                            sennit_role role, uint32_t first_head, uint32_t n_heads, const float *data,
-                            size_t token_stride, uint32_t worker)
+static void naive_step_tile(struct sennit_cache *cache, uint32_t span_index, uint32_t token,
+                            uint32_t n_tokens, sennit_role role, uint32_t first_head,
+                            uint32_t n_heads, const float *data, size_t token_stride,
+                            uint32_t worker)
 {
     (void)worker;
     const struct sennit_span *span = &cache->step.spans[span_index];
@@ -226,7 +243,9 @@ static void naive_step_abort(struct sennit_cache *cache)
     shrink_spans(cache, cache->step.n_spans);
 }
 
-/* ---- attention ----------------------------------------------------------------------------------------------- */
+/* ---- attention
+ * -----------------------------------------------------------------------------------------------
+ */
 
 /* One query: which keys, in what row, and how. */
 struct query {
@@ -393,7 +412,8 @@ static void naive_attend_item(struct sennit_cache *cache, uint32_t item, uint32_
                       .kv_head = head / group,
                       .scale = in->scale,
                       .soft_cap = in->soft_cap};
-    attend(&a, cache->pool->worker[worker].data, in->out + token * in->out_stride + (size_t)head * cache->config.d_v);
+    attend(&a, cache->pool->worker[worker].data,
+           in->out + token * in->out_stride + (size_t)head * cache->config.d_v);
 }
 
 static void naive_attend_merge(struct sennit_cache *cache, uint32_t merge, uint32_t worker)
@@ -403,8 +423,8 @@ static void naive_attend_merge(struct sennit_cache *cache, uint32_t merge, uint3
     (void)merge;
 }
 
-static sennit_status naive_donor_attend(struct sennit_cache *cache, uint32_t row, const struct sn_donor_args *args,
-                                        struct sennit_error *err)
+static sennit_status naive_donor_attend(struct sennit_cache *cache, uint32_t row,
+                                        const struct sn_donor_args *args, struct sennit_error *err)
 {
     size_t d_k = cache->config.d_k, d_v = cache->config.d_v;
     SN_TRY(sn_cache_pool_reserve_workers(cache->pool, scratch_floats(cache) * sizeof(float), err));

@@ -34,7 +34,8 @@ uint64_t sn_table_own_bytes(const struct sn_paging *paging, const struct sn_tabl
     return bytes;
 }
 
-/* ---- pages and blocks ---------------------------------------------------------------------------------------- */
+/* ---- pages and blocks
+ * ---------------------------------------------------------------------------------------- */
 
 static struct sn_page *page_new(const struct sn_paging *paging)
 {
@@ -63,7 +64,8 @@ static struct sn_table *table_new(const struct sn_paging *paging, struct sn_tabl
     return table;
 }
 
-/* Fills an empty block with the first n_pages of another, and its parent; each gains a reference. */
+/* Fills an empty block with the first n_pages of another, and its parent; each gains a reference.
+ */
 static void table_share(struct sn_table *to, const struct sn_table *from, uint32_t n_pages)
 {
     to->parent = from->parent;
@@ -118,10 +120,13 @@ void sn_table_list(const struct sn_table *tail, uint64_t n_pages, struct sn_page
     assert(n_pages == 0);
 }
 
-/* ---- growth -------------------------------------------------------------------------------------------------- */
+/* ---- growth
+ * --------------------------------------------------------------------------------------------------
+ */
 
 /* The last page is partly filled and will be written: it must be ours alone. */
-static bool own_last_page(const struct sn_paging *paging, struct sn_table *tail, struct sn_growth *undo)
+static bool own_last_page(const struct sn_paging *paging, struct sn_table *tail,
+                          struct sn_growth *undo)
 {
     struct sn_page **last = &tail->page[tail->n_pages - 1];
     if ((*last)->n_refs == 1)
@@ -131,7 +136,8 @@ static bool own_last_page(const struct sn_paging *paging, struct sn_table *tail,
         return false;
     memcpy(copy->data, (*last)->data, paging->data_bytes);
     if (undo->copied)
-        page_drop(paging, *last); /* the block's copy held this reference; the old block has its own */
+        page_drop(paging,
+                  *last); /* the block's copy held this reference; the old block has its own */
     else
         undo->old_page = *last;
     *last = copy;
@@ -139,7 +145,8 @@ static bool own_last_page(const struct sn_paging *paging, struct sn_table *tail,
 }
 
 /* Makes the first block writable where it will be written. */
-static bool own_tail(const struct sn_paging *paging, struct sn_table **tail, bool partial, struct sn_growth *undo)
+static bool own_tail(const struct sn_paging *paging, struct sn_table **tail, bool partial,
+                     struct sn_growth *undo)
 {
     bool written = *tail && (partial || (*tail)->n_pages < SN_TABLE_PAGES);
     if (!written)
@@ -170,8 +177,9 @@ static bool add_page(const struct sn_paging *paging, struct sn_table **tail)
     return true;
 }
 
-sennit_status sn_table_grow(const struct sn_paging *paging, struct sn_table **tail, uint64_t n_tokens, uint64_t n_new,
-                            struct sn_growth *undo, struct sennit_error *err)
+sennit_status sn_table_grow(const struct sn_paging *paging, struct sn_table **tail,
+                            uint64_t n_tokens, uint64_t n_new, struct sn_growth *undo,
+                            struct sennit_error *err)
 {
     *undo = (struct sn_growth){.old_tail = *tail, .old_pages = *tail ? (*tail)->n_pages : 0};
     bool ok = own_tail(paging, tail, n_tokens % SN_PAGE_TOKENS != 0, undo);
@@ -181,7 +189,8 @@ sennit_status sn_table_grow(const struct sn_paging *paging, struct sn_table **ta
     if (ok)
         return SENNIT_OK;
     sn_table_undo(paging, tail, undo);
-    return sn_fail(err, SENNIT_NOMEM, "no memory for a cache page of %zu bytes", paging->data_bytes);
+    return sn_fail(err, SENNIT_NOMEM, "no memory for a cache page of %zu bytes",
+                   paging->data_bytes);
 }
 
 void sn_table_settle(const struct sn_paging *paging, struct sn_growth *undo)
@@ -216,7 +225,9 @@ void sn_table_undo(const struct sn_paging *paging, struct sn_table **tail, struc
     *undo = (struct sn_growth){0};
 }
 
-/* ---- cutting ------------------------------------------------------------------------------------------------- */
+/* ---- cutting
+ * -------------------------------------------------------------------------------------------------
+ */
 
 struct cut {
     struct sn_table *block; /* the one that the cut row ends in; NULL = nothing is left */
@@ -241,8 +252,9 @@ static struct cut find_cut(struct sn_table *tail, uint64_t n_tokens, uint64_t ke
     return c;
 }
 
-sennit_status sn_table_cut_prepare(const struct sn_paging *paging, const struct sn_table *tail, uint64_t n_tokens,
-                                   uint64_t keep, struct sn_table **spare, struct sennit_error *err)
+sennit_status sn_table_cut_prepare(const struct sn_paging *paging, const struct sn_table *tail,
+                                   uint64_t n_tokens, uint64_t keep, struct sn_table **spare,
+                                   struct sennit_error *err)
 {
     *spare = NULL;
     struct cut c = find_cut((struct sn_table *)(uintptr_t)tail, n_tokens, keep);
@@ -254,8 +266,8 @@ sennit_status sn_table_cut_prepare(const struct sn_paging *paging, const struct 
     return SENNIT_OK;
 }
 
-void sn_table_cut(const struct sn_paging *paging, struct sn_table **tail, uint64_t n_tokens, uint64_t keep,
-                  struct sn_table *spare)
+void sn_table_cut(const struct sn_paging *paging, struct sn_table **tail, uint64_t n_tokens,
+                  uint64_t keep, struct sn_table *spare)
 {
     struct cut c = find_cut(*tail, n_tokens, keep);
     struct sn_table *old = *tail;

@@ -1,16 +1,20 @@
-/* Pages and page tables: counted, copied on write. Shared by every family whose storage grows with the sequence.
+/* Pages and page tables: counted, copied on write. Shared by every family whose storage grows with
+ * the sequence.
  *
- * A page holds SN_PAGE_TOKENS positions of one row, counted from the row's own start. A row's page table is a chain of
- * blocks of SN_TABLE_PAGES page pointers, newest first:
+ * A page holds SN_PAGE_TOKENS positions of one row, counted from the row's own start. A row's page
+ * table is a chain of blocks of SN_TABLE_PAGES page pointers, newest first:
  *
- *      row.store --> [block 1: pages 62 .. 70] --> [block 0: pages 0 .. 61]     parent pointers, each one reference
+ *      row.store --> [block 1: pages 62 .. 70] --> [block 0: pages 0 .. 61]     parent pointers,
+ * each one reference
  *
- * so that merge, filter, extract, clone and capture copy one pointer per row, and a write after that copies at most one
- * block and one page however long the row is.
+ * so that merge, filter, extract, clone and capture copy one pointer per row, and a write after
+ * that copies at most one block and one page however long the row is.
  *
  * Invariants:
- *   1. A block is changed only while its count is one; a page only while its count is one and its block's is one.
- *   2. Only the first block of a chain may be partly filled; a row of n tokens has exactly ceil(n / 64) pages.
+ *   1. A block is changed only while its count is one; a page only while its count is one and its
+ * block's is one.
+ *   2. Only the first block of a chain may be partly filled; a row of n tokens has exactly ceil(n /
+ * 64) pages.
  *   3. Counts are plain integers: all caches of a pool belong to one thread at a time. */
 #ifndef SN_PAGES_H
 #define SN_PAGES_H
@@ -41,8 +45,8 @@ static inline uint64_t sn_pages_of(uint64_t tokens)
     return tokens / SN_PAGE_TOKENS + (tokens % SN_PAGE_TOKENS != 0);
 }
 
-/* Bytes that a row of that many tokens takes when nothing is shared, as the allocator counts; UINT64_MAX when it does
- * not fit 64 bits. */
+/* Bytes that a row of that many tokens takes when nothing is shared, as the allocator counts;
+ * UINT64_MAX when it does not fit 64 bits. */
 uint64_t sn_paged_bytes(const struct sn_paging *paging, uint64_t tokens);
 /* What one page, and one table block, cost. */
 uint64_t sn_page_bytes(const struct sn_paging *paging);
@@ -50,7 +54,7 @@ uint64_t sn_table_bytes(void);
 /* Bytes of a chain that nobody else holds. */
 uint64_t sn_table_own_bytes(const struct sn_paging *paging, const struct sn_table *tail);
 
-void sn_table_ref(struct sn_table *tail);                                /* NULL is fine */
+void sn_table_ref(struct sn_table *tail);                                  /* NULL is fine */
 void sn_table_drop(const struct sn_paging *paging, struct sn_table *tail); /* NULL is fine */
 
 /* Page `index` of a row with n_pages pages. */
@@ -58,25 +62,30 @@ struct sn_page *sn_table_page(const struct sn_table *tail, uint64_t n_pages, uin
 /* All pages in order into out[n_pages]. */
 void sn_table_list(const struct sn_table *tail, uint64_t n_pages, struct sn_page **out);
 
-/* Makes positions n_tokens .. n_tokens + n_new - 1 writable: copies what is shared, adds what is missing. Then either
- * settle (keep it) or undo (the chain and the bytes are as before). On failure nothing has changed. */
+/* Makes positions n_tokens .. n_tokens + n_new - 1 writable: copies what is shared, adds what is
+ * missing. Then either settle (keep it) or undo (the chain and the bytes are as before). On failure
+ * nothing has changed. */
 struct sn_growth {
     struct sn_table *old_tail; /* before */
     bool copied;               /* old_tail was shared: the row's reference to it is held here */
     uint32_t old_pages;        /* pages of old_tail before */
-    struct sn_page *old_page;  /* replaced by a copy within old_tail: its reference is held here; else NULL */
+    struct sn_page
+        *old_page; /* replaced by a copy within old_tail: its reference is held here; else NULL */
 };
-sennit_status sn_table_grow(const struct sn_paging *paging, struct sn_table **tail, uint64_t n_tokens, uint64_t n_new,
-                            struct sn_growth *undo, struct sennit_error *err);
+sennit_status sn_table_grow(const struct sn_paging *paging, struct sn_table **tail,
+                            uint64_t n_tokens, uint64_t n_new, struct sn_growth *undo,
+                            struct sennit_error *err);
 void sn_table_settle(const struct sn_paging *paging, struct sn_growth *undo);
 void sn_table_undo(const struct sn_paging *paging, struct sn_table **tail, struct sn_growth *undo);
 
-/* Cuts a row of n_tokens back to `keep` tokens in two phases. *spare: a block that cut will need because the one it
- * ends in is shared; NULL when it needs none, which is so for every cut back to where a grown row stood. */
-sennit_status sn_table_cut_prepare(const struct sn_paging *paging, const struct sn_table *tail, uint64_t n_tokens,
-                                   uint64_t keep, struct sn_table **spare, struct sennit_error *err);
-void sn_table_cut(const struct sn_paging *paging, struct sn_table **tail, uint64_t n_tokens, uint64_t keep,
-                  struct sn_table *spare);
+/* Cuts a row of n_tokens back to `keep` tokens in two phases. *spare: a block that cut will need
+ * because the one it ends in is shared; NULL when it needs none, which is so for every cut back to
+ * where a grown row stood. */
+sennit_status sn_table_cut_prepare(const struct sn_paging *paging, const struct sn_table *tail,
+                                   uint64_t n_tokens, uint64_t keep, struct sn_table **spare,
+                                   struct sennit_error *err);
+void sn_table_cut(const struct sn_paging *paging, struct sn_table **tail, uint64_t n_tokens,
+                  uint64_t keep, struct sn_table *spare);
 void sn_table_spare_free(const struct sn_paging *paging, struct sn_table *spare); /* NULL is fine */
 
 #endif

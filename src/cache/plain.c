@@ -7,7 +7,9 @@ static struct sn_plain *mutable_plain(struct sennit_cache *cache)
     return (struct sn_plain *)cache;
 }
 
-/* ---- one cache ----------------------------------------------------------------------------------------------- */
+/* ---- one cache
+ * -----------------------------------------------------------------------------------------------
+ */
 
 static void plain_signature(const struct sennit_cache_config *config, char *out, size_t n_bytes)
 {
@@ -49,15 +51,17 @@ static void plain_release(struct sennit_cache *cache)
     sn_free(cache->pool->heap, SN_USE_MISC, c->undo, c->cap_undo * sizeof *c->undo);
 }
 
-/* ---- bytes --------------------------------------------------------------------------------------------------- */
+/* ---- bytes
+ * ---------------------------------------------------------------------------------------------------
+ */
 
 static uint64_t plain_storage_bytes(const struct sennit_cache *cache, uint64_t tokens)
 {
     return sn_paged_bytes(&sn_plain_of(cache)->paging, tokens);
 }
 
-/* Each snapshot can make the row copy the page and the table block that it goes on writing; a verify round stands up
- * to round_depth tokens past the row's length. */
+/* Each snapshot can make the row copy the page and the table block that it goes on writing; a
+ * verify round stands up to round_depth tokens past the row's length. */
 static uint64_t plain_reserve_bytes(const struct sennit_cache *cache)
 {
     const struct sn_paging *paging = &sn_plain_of(cache)->paging;
@@ -80,10 +84,12 @@ static uint64_t plain_row_bytes(const struct sennit_cache *cache, const struct s
     return sn_table_own_bytes(&sn_plain_of(cache)->paging, row->store);
 }
 
-/* ---- rows ---------------------------------------------------------------------------------------------------- */
+/* ---- rows
+ * ----------------------------------------------------------------------------------------------------
+ */
 
-static sennit_status plain_row_copy(struct sennit_cache *to, const struct sn_row *src, struct sn_row *dst,
-                                    struct sennit_error *err)
+static sennit_status plain_row_copy(struct sennit_cache *to, const struct sn_row *src,
+                                    struct sn_row *dst, struct sennit_error *err)
 {
     (void)to, (void)err;
     sn_table_ref(src->store);
@@ -96,17 +102,18 @@ static void plain_row_drop(struct sennit_cache *cache, struct sn_row *row)
     sn_table_drop(&sn_plain_of(cache)->paging, row->store);
 }
 
-static sennit_status plain_trim_prepare(struct sennit_cache *cache, const struct sn_row *row, uint64_t n_tokens,
-                                        void **spare, struct sennit_error *err)
+static sennit_status plain_trim_prepare(struct sennit_cache *cache, const struct sn_row *row,
+                                        uint64_t n_tokens, void **spare, struct sennit_error *err)
 {
     struct sn_table *block = NULL;
-    sennit_status status =
-        sn_table_cut_prepare(&sn_plain_of(cache)->paging, row->store, row->n_tokens, n_tokens, &block, err);
+    sennit_status status = sn_table_cut_prepare(&sn_plain_of(cache)->paging, row->store,
+                                                row->n_tokens, n_tokens, &block, err);
     *spare = block;
     return status;
 }
 
-static void plain_trim_apply(struct sennit_cache *cache, struct sn_row *row, uint64_t n_tokens, void *spare)
+static void plain_trim_apply(struct sennit_cache *cache, struct sn_row *row, uint64_t n_tokens,
+                             void *spare)
 {
     struct sn_table *tail = row->store;
     sn_table_cut(&sn_plain_of(cache)->paging, &tail, row->n_tokens, n_tokens, spare);
@@ -118,15 +125,18 @@ static void plain_trim_discard(struct sennit_cache *cache, void *spare)
     sn_table_spare_free(&sn_plain_of(cache)->paging, spare);
 }
 
-/* ---- spans and streams --------------------------------------------------------------------------------------- */
+/* ---- spans and streams
+ * --------------------------------------------------------------------------------------- */
 
 static size_t plain_n_spans(const struct sennit_cache *cache, uint32_t row)
 {
     return 2 * (size_t)sn_pages_of(cache->rows[row].n_tokens);
 }
 
-/* Per page "key" and "value", all heads, in the page's own layout; unwritten positions are part of n_bytes. */
-static void plain_spans(const struct sennit_cache *cache, uint32_t row, struct sennit_span_view *out)
+/* Per page "key" and "value", all heads, in the page's own layout; unwritten positions are part of
+ * n_bytes. */
+static void plain_spans(const struct sennit_cache *cache, uint32_t row,
+                        struct sennit_span_view *out)
 {
     const struct sn_plain *c = sn_plain_of(cache);
     uint64_t n_tokens = cache->rows[row].n_tokens, n_pages = sn_pages_of(n_tokens);
@@ -170,9 +180,11 @@ static uint64_t plain_body_bytes(const struct sennit_cache *cache, uint64_t toke
     return bytes;
 }
 
-/* The unwritten rest of the last page goes out as zeros: a record depends on the row's tokens alone. */
-static sennit_status save_last(const struct sn_plain *c, const struct sn_page *page, size_t n_tokens,
-                               struct sennit_stream *stream, struct sennit_error *err)
+/* The unwritten rest of the last page goes out as zeros: a record depends on the row's tokens
+ * alone. */
+static sennit_status save_last(const struct sn_plain *c, const struct sn_page *page,
+                               size_t n_tokens, struct sennit_stream *stream,
+                               struct sennit_error *err)
 {
     struct sn_heap *heap = c->base.pool->heap;
     uint8_t *copy = sn_alloc(heap, SN_USE_SCRATCH, c->paging.data_bytes);
@@ -191,14 +203,16 @@ static sennit_status plain_save_body(const struct sennit_cache *cache, const str
     const struct sn_plain *c = sn_plain_of(cache);
     uint64_t n_pages = sn_pages_of(row->n_tokens), full = row->n_tokens / SN_PAGE_TOKENS;
     for (uint64_t p = 0; p < full; p++)
-        SN_TRY(sn_stream_write(stream, sn_table_page(row->store, n_pages, p)->data, c->paging.data_bytes, err));
+        SN_TRY(sn_stream_write(stream, sn_table_page(row->store, n_pages, p)->data,
+                               c->paging.data_bytes, err));
     if (full == n_pages)
         return SENNIT_OK;
-    return save_last(c, sn_table_page(row->store, n_pages, full), row->n_tokens % SN_PAGE_TOKENS, stream, err);
+    return save_last(c, sn_table_page(row->store, n_pages, full), row->n_tokens % SN_PAGE_TOKENS,
+                     stream, err);
 }
 
-static sennit_status plain_load_body(struct sennit_cache *cache, struct sn_row *row, struct sennit_stream *stream,
-                                     struct sennit_error *err)
+static sennit_status plain_load_body(struct sennit_cache *cache, struct sn_row *row,
+                                     struct sennit_stream *stream, struct sennit_error *err)
 {
     const struct sn_plain *c = sn_plain_of(cache);
     struct sn_table *tail = NULL;
@@ -208,7 +222,8 @@ static sennit_status plain_load_body(struct sennit_cache *cache, struct sn_row *
         status = sn_table_grow(&c->paging, &tail, pos, SN_PAGE_TOKENS, &undo, err);
         if (status == SENNIT_OK) {
             sn_table_settle(&c->paging, &undo);
-            status = sn_stream_read(stream, tail->page[tail->n_pages - 1]->data, c->paging.data_bytes, err);
+            status = sn_stream_read(stream, tail->page[tail->n_pages - 1]->data,
+                                    c->paging.data_bytes, err);
         }
     }
     if (status == SENNIT_OK)
@@ -218,7 +233,9 @@ static sennit_status plain_load_body(struct sennit_cache *cache, struct sn_row *
     return status;
 }
 
-/* ---- the step ------------------------------------------------------------------------------------------------ */
+/* ---- the step
+ * ------------------------------------------------------------------------------------------------
+ */
 
 static sennit_status reserve_undo(struct sn_plain *c, uint32_t n_spans, struct sennit_error *err)
 {
@@ -244,7 +261,8 @@ static void undo_spans(struct sn_plain *c, uint32_t n_spans)
     }
 }
 
-static void poison_tail(const struct sn_plain *c, const struct sn_row *row, const struct sennit_span *span)
+static void poison_tail(const struct sn_plain *c, const struct sn_row *row,
+                        const struct sennit_span *span)
 {
     if (!c->base.pool->poison || row->n_tokens % SN_PAGE_TOKENS == 0)
         return;
@@ -263,7 +281,8 @@ static sennit_status plain_step_begin(struct sennit_cache *cache, struct sennit_
         const struct sennit_span *span = &step->spans[i];
         struct sn_row *row = &cache->rows[span->row];
         struct sn_table *tail = row->store;
-        sennit_status status = sn_table_grow(&c->paging, &tail, row->n_tokens, span->n_tokens, &c->undo[i], err);
+        sennit_status status =
+            sn_table_grow(&c->paging, &tail, row->n_tokens, span->n_tokens, &c->undo[i], err);
         row->store = tail;
         if (status != SENNIT_OK) {
             undo_spans(c, i);
@@ -286,9 +305,10 @@ static void plain_step_abort(struct sennit_cache *cache)
     undo_spans(mutable_plain(cache), cache->step.n_spans);
 }
 
-static void plain_step_tile(struct sennit_cache *cache, uint32_t span_index, uint32_t token, uint32_t n_tokens,
-                            sennit_role role, uint32_t first_head, uint32_t n_heads, const float *data,
-                            size_t token_stride, uint32_t worker)
+static void plain_step_tile(struct sennit_cache *cache, uint32_t span_index, uint32_t token,
+                            uint32_t n_tokens, sennit_role role, uint32_t first_head,
+                            uint32_t n_heads, const float *data, size_t token_stride,
+                            uint32_t worker)
 {
     const struct sn_plain *c = sn_plain_of(cache);
     const struct sennit_span *span = &cache->step.spans[span_index];
@@ -312,7 +332,9 @@ static void plain_step_tile(struct sennit_cache *cache, uint32_t span_index, uin
                          16);
             else
                 c->store(x, d,
-                         page + c->v_offset + (first_head + h) * c->v_head_bytes + slot * d * c->element_bytes, 1);
+                         page + c->v_offset + (first_head + h) * c->v_head_bytes +
+                             slot * d * c->element_bytes,
+                         1);
         }
     }
     cache->pool->calls[worker].n[c->store_id] += (uint64_t)n_tokens * n_heads;

@@ -36,7 +36,7 @@ sennit_status sn_plain_reserve(struct sennit_cache *cache, struct sennit_error *
 void sn_plain_attend_plan(struct sennit_cache *cache, uint32_t *n_items, uint32_t *n_merges);
 void sn_plain_attend_item(struct sennit_cache *cache, uint32_t item, uint32_t worker);
 void sn_plain_attend_merge(struct sennit_cache *cache, uint32_t merge, uint32_t worker);
-sennit_status sn_plain_donor_attend(struct sennit_cache *cache, uint32_t row, const struct sn_donor_args *args,
-                                    struct sennit_error *err);
+sennit_status sn_plain_donor_attend(struct sennit_cache *cache, uint32_t row,
+                                    const struct sn_donor_args *args, struct sennit_error *err);
 
 #endif

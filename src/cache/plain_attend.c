@@ -1,13 +1,15 @@
 /* Attention over the pages of family "plain".
  *
- * Short spans (decode rows, verify windows) are cut into items of (KV head, segment of 256 keys); each leaves a state
- * (m, l, o) per query in the step scratch, and one merge per KV head joins the segments in order. A row of one segment
- * needs no merge. Long spans (prefill) are cut into items of (query tile, KV head) that walk the segments in order and
- * merge as they go. Either way a query's numbers come from the same kernel calls in the same order: same bits.
+ * Short spans (decode rows, verify windows) are cut into items of (KV head, segment of 256 keys);
+ * each leaves a state (m, l, o) per query in the step scratch, and one merge per KV head joins the
+ * segments in order. A row of one segment needs no merge. Long spans (prefill) are cut into items
+ * of (query tile, KV head) that walk the segments in order and merge as they go. Either way a
+ * query's numbers come from the same kernel calls in the same order: same bits.
  *
  * The plan lives in the pool's step scratch:
  *
- *     struct plan | struct plan_span [n_spans] | page pointers of all spans | m | l | o [d_v] of all partial states
+ *     struct plan | struct plan_span [n_spans] | page pointers of all spans | m | l | o [d_v] of
+ * all partial states
  */
 #include <assert.h>
 #include <math.h>
@@ -44,7 +46,8 @@ static uint64_t segments_of(uint64_t n_keys)
     return n_keys / SN_SEGMENT_KEYS + (n_keys % SN_SEGMENT_KEYS != 0);
 }
 
-static struct plan_span plan_span(const struct sennit_cache *cache, const struct sennit_span *span, struct plan *plan)
+static struct plan_span plan_span(const struct sennit_cache *cache, const struct sennit_span *span,
+                                  struct plan *plan)
 {
     uint64_t end = span->pos + span->n_tokens;
     uint32_t n_kv = cache->config.n_kv_heads;
@@ -81,13 +84,12 @@ static struct plan plan_sizes(const struct sennit_cache *cache)
 /* Places the plan's arrays after its head, or only adds up their sizes when base is NULL. */
 static size_t plan_place(struct plan *plan, uint32_t n_spans, size_t d_v, uint8_t *base)
 {
-    size_t at = sn_round_up(sizeof *plan, LINE), sizes[5] = {
-        n_spans * sizeof *plan->spans,
-        plan->n_pages * sizeof *plan->pages,
-        plan->n_partials * sizeof(float),
-        plan->n_partials * sizeof(float),
-        plan->n_partials * sizeof(float) * d_v,
-    };
+    size_t at = sn_round_up(sizeof *plan, LINE),
+           sizes[5] = {
+               n_spans * sizeof *plan->spans,          plan->n_pages * sizeof *plan->pages,
+               plan->n_partials * sizeof(float),       plan->n_partials * sizeof(float),
+               plan->n_partials * sizeof(float) * d_v,
+           };
     void *part[5];
     for (size_t i = 0; i < SN_ARRAY_LEN(sizes); i++) {
         part[i] = base ? base + at : NULL;
@@ -101,32 +103,47 @@ static size_t plan_place(struct plan *plan, uint32_t n_spans, size_t d_v, uint8_
     return at;
 }
 
-/* ---- a worker's scratch -------------------------------------------------------------------------------------- */
+/* ---- a worker's scratch
+ * -------------------------------------------------------------------------------------- */
 
-/* For n queries: scaled queries, visibility, the running state, a segment's state, the kernel's own. */
+/* For n queries: scaled queries, visibility, the running state, a segment's state, the kernel's
+ * own. */
 struct work {
-    float *q;           /* [n][d_k] */
-    uint64_t *visible;  /* [n][chunks of the segment] */
-    float *m, *l, *o;   /* [n], [n], [n][d_v] */
+    float *q;          /* [n][d_k] */
+    uint64_t *visible; /* [n][chunks of the segment] */
+    float *m, *l, *o;  /* [n], [n], [n][d_v] */
     float *m2, *l2, *o2;
     void *kernel;
 };
 
 static size_t work_place(const struct sennit_cache *cache, size_t n, uint8_t *base, struct work *w)
 {
-    size_t d_k = cache->config.d_k, d_v = cache->config.d_v, at = 0, sizes[9] = {
-        n * d_k * sizeof(float), n * SN_SEGMENT_CHUNKS * sizeof(uint64_t),
-        n * sizeof(float), n * sizeof(float), n * d_v * sizeof(float),
-        n * sizeof(float), n * sizeof(float), n * d_v * sizeof(float),
-        sn_attn_scratch_bytes(n, d_k, d_v),
-    };
+    size_t d_k = cache->config.d_k, d_v = cache->config.d_v, at = 0,
+           sizes[9] = {
+               n * d_k * sizeof(float),
+               n * SN_SEGMENT_CHUNKS * sizeof(uint64_t),
+               n * sizeof(float),
+               n * sizeof(float),
+               n * d_v * sizeof(float),
+               n * sizeof(float),
+               n * sizeof(float),
+               n * d_v * sizeof(float),
+               sn_attn_scratch_bytes(n, d_k, d_v),
+           };
     void *part[9];
     for (size_t i = 0; i < SN_ARRAY_LEN(sizes); i++) {
         part[i] = base ? base + at : NULL;
         at += sn_round_up(sizes[i], LINE);
     }
-    *w = (struct work){.q = part[0], .visible = part[1], .m = part[2], .l = part[3], .o = part[4],
-                       .m2 = part[5], .l2 = part[6], .o2 = part[7], .kernel = part[8]};
+    *w = (struct work){.q = part[0],
+                       .visible = part[1],
+                       .m = part[2],
+                       .l = part[3],
+                       .o = part[4],
+                       .m2 = part[5],
+                       .l2 = part[6],
+                       .o2 = part[7],
+                       .kernel = part[8]};
     return at;
 }
 
@@ -139,8 +156,8 @@ sennit_status sn_plain_reserve(struct sennit_cache *cache, struct sennit_error *
     most = sn_max_size(most * plan.group, SHORT_QUERIES);
     struct work w;
     SN_TRY(sn_cache_pool_reserve_workers(cache->pool, work_place(cache, most, NULL, &w), err));
-    return sn_cache_pool_reserve_step(cache->pool, plan_place(&plan, cache->step.n_spans, cache->config.d_v, NULL),
-                                      err);
+    return sn_cache_pool_reserve_step(
+        cache->pool, plan_place(&plan, cache->step.n_spans, cache->config.d_v, NULL), err);
 }
 
 void sn_plain_attend_plan(struct sennit_cache *cache, uint32_t *n_items, uint32_t *n_merges)
@@ -160,7 +177,9 @@ void sn_plain_attend_plan(struct sennit_cache *cache, uint32_t *n_items, uint32_
     *n_merges = plan->n_merges;
 }
 
-/* ---- segments ------------------------------------------------------------------------------------------------ */
+/* ---- segments
+ * ------------------------------------------------------------------------------------------------
+ */
 
 /* n_q queries of one KV head of one row, scaled and in work.q. */
 struct job {
@@ -173,7 +192,8 @@ struct job {
     struct work work;
 };
 
-/* Runs one segment into (m, l, o). work.visible is set for `chunks_in(job, segment)` chunks per query. */
+/* Runs one segment into (m, l, o). work.visible is set for `chunks_in(job, segment)` chunks per
+ * query. */
 static size_t chunks_in(const struct job *job, uint64_t segment)
 {
     uint64_t left = job->n_keys - segment * SN_SEGMENT_KEYS;
@@ -236,13 +256,13 @@ static void merge_states(const struct job *job)
     size_t d_v = job->c->base.config.d_v;
     struct sennit_pool *pool = job->c->base.pool;
     for (size_t i = 0; i < job->n_q; i++)
-        SN_CALL(pool->kernels, &pool->calls[job->worker], attn_merge, &w->m[i], &w->l[i], w->o + i * d_v, w->m2[i],
-                w->l2[i], w->o2 + i * d_v, d_v);
+        SN_CALL(pool->kernels, &pool->calls[job->worker], attn_merge, &w->m[i], &w->l[i],
+                w->o + i * d_v, w->m2[i], w->l2[i], w->o2 + i * d_v, d_v);
 }
 
 /* The learned sink, then o / l. */
-static void finish(const struct sennit_cache *cache, uint32_t worker, const float *sink, float m, float l, float *o,
-                   float *out)
+static void finish(const struct sennit_cache *cache, uint32_t worker, const float *sink, float m,
+                   float l, float *o, float *out)
 {
     size_t d_v = cache->config.d_v;
     if (sink) {
@@ -261,7 +281,8 @@ static void scale_query(const float *q, size_t d_k, float scale, float *out)
         out[d] = q[d] * scale;
 }
 
-/* ---- items of a step ----------------------------------------------------------------------------------------- */
+/* ---- items of a step
+ * ----------------------------------------------------------------------------------------- */
 
 static uint32_t find_span(const struct plan *plan, uint32_t n_spans, uint32_t index, bool merge)
 {
@@ -279,8 +300,8 @@ static uint32_t find_span(const struct plan *plan, uint32_t n_spans, uint32_t in
 
 /* Queries of tokens `token` .. of the span into work.q, token by token, head by head. */
 static void open_job(struct job *job, const struct sennit_cache *cache, const struct plan *plan,
-                     const struct plan_span *s, const struct sennit_span *span, uint32_t kv_head, uint32_t token,
-                     uint32_t n_tokens, uint32_t worker)
+                     const struct plan_span *s, const struct sennit_span *span, uint32_t kv_head,
+                     uint32_t token, uint32_t n_tokens, uint32_t worker)
 {
     const struct sennit_attend_inputs *in = &cache->step.in;
     size_t d_k = cache->config.d_k;
@@ -300,17 +321,20 @@ static void open_job(struct job *job, const struct sennit_cache *cache, const st
     }
 }
 
-static void close_query(const struct sennit_cache *cache, const struct plan *plan, const struct sennit_span *span,
-                        uint32_t kv_head, uint32_t token, size_t i, uint32_t worker, float m, float l, float *o)
+static void close_query(const struct sennit_cache *cache, const struct plan *plan,
+                        const struct sennit_span *span, uint32_t kv_head, uint32_t token, size_t i,
+                        uint32_t worker, float m, float l, float *o)
 {
     const struct sennit_attend_inputs *in = &cache->step.in;
-    size_t head = kv_head * plan->group + i % plan->group, t = span->first_token + token + i / plan->group;
+    size_t head = kv_head * plan->group + i % plan->group,
+           t = span->first_token + token + i / plan->group;
     finish(cache, worker, in->sinks ? in->sinks + head : NULL, m, l, o,
            in->out + t * in->out_stride + head * cache->config.d_v);
 }
 
-static void segment_item(const struct sennit_cache *cache, const struct plan *plan, const struct plan_span *s,
-                         const struct sennit_span *span, uint32_t kv_head, uint32_t segment, uint32_t worker)
+static void segment_item(const struct sennit_cache *cache, const struct plan *plan,
+                         const struct plan_span *s, const struct sennit_span *span,
+                         uint32_t kv_head, uint32_t segment, uint32_t worker)
 {
     struct job job;
     size_t d_v = cache->config.d_v;
@@ -327,8 +351,9 @@ static void segment_item(const struct sennit_cache *cache, const struct plan *pl
         close_query(cache, plan, span, kv_head, 0, i, worker, w->m[i], w->l[i], w->o + i * d_v);
 }
 
-static void tile_item(const struct sennit_cache *cache, const struct plan *plan, const struct plan_span *s,
-                      const struct sennit_span *span, uint32_t kv_head, uint32_t tile, uint32_t worker)
+static void tile_item(const struct sennit_cache *cache, const struct plan *plan,
+                      const struct plan_span *s, const struct sennit_span *span, uint32_t kv_head,
+                      uint32_t tile, uint32_t worker)
 {
     struct job job;
     size_t d_v = cache->config.d_v;
@@ -378,14 +403,16 @@ void sn_plain_attend_merge(struct sennit_cache *cache, uint32_t merge, uint32_t 
         float *m = plan->m + first + q, *l = plan->l + first + q, *o = plan->o + (first + q) * d_v;
         for (size_t k = 1; k < s->n_segments; k++) {
             size_t at = first + k * n_q + q;
-            SN_CALL(cache->pool->kernels, &cache->pool->calls[worker], attn_merge, m, l, o, plan->m[at], plan->l[at],
-                    plan->o + at * d_v, d_v);
+            SN_CALL(cache->pool->kernels, &cache->pool->calls[worker], attn_merge, m, l, o,
+                    plan->m[at], plan->l[at], plan->o + at * d_v, d_v);
         }
         close_query(cache, plan, span, kv_head, 0, q, worker, *m, *l, o);
     }
 }
 
-/* ---- donors -------------------------------------------------------------------------------------------------- */
+/* ---- donors
+ * --------------------------------------------------------------------------------------------------
+ */
 
 /* The bits of one chunk of a mask row; keys at or past n_keys are hidden whatever it says. */
 static uint64_t mask_bits(const uint8_t *mask, uint64_t first, uint64_t n_keys)
@@ -397,21 +424,23 @@ static uint64_t mask_bits(const uint8_t *mask, uint64_t first, uint64_t n_keys)
     return bits;
 }
 
-static void see_mask(const struct job *job, uint64_t segment, const struct sn_donor_args *args, uint32_t first_query,
-                     uint32_t group)
+static void see_mask(const struct job *job, uint64_t segment, const struct sn_donor_args *args,
+                     uint32_t first_query, uint32_t group)
 {
     size_t n_chunks = chunks_in(job, segment);
     for (size_t i = 0; i < job->n_q; i++) {
-        const uint8_t *mask = args->mask ? args->mask + (first_query + i / group) * args->width : NULL;
+        const uint8_t *mask =
+            args->mask ? args->mask + (first_query + i / group) * args->width : NULL;
         for (size_t j = 0; j < n_chunks; j++)
             job->work.visible[i * n_chunks + j] =
-                i % group ? job->work.visible[(i - 1) * n_chunks + j]
-                          : mask_bits(mask, segment * SN_SEGMENT_KEYS + j * SN_CHUNK_KEYS, job->n_keys);
+                i % group
+                    ? job->work.visible[(i - 1) * n_chunks + j]
+                    : mask_bits(mask, segment * SN_SEGMENT_KEYS + j * SN_CHUNK_KEYS, job->n_keys);
     }
 }
 
-static void donor_tile(struct job *job, const struct sn_donor_args *args, uint32_t first_query, uint32_t n,
-                       uint32_t group)
+static void donor_tile(struct job *job, const struct sn_donor_args *args, uint32_t first_query,
+                       uint32_t n, uint32_t group)
 {
     size_t d_k = job->c->base.config.d_k, d_v = job->c->base.config.d_v;
     const struct work *w = &job->work;
@@ -438,8 +467,8 @@ static void donor_tile(struct job *job, const struct sn_donor_args *args, uint32
     }
 }
 
-sennit_status sn_plain_donor_attend(struct sennit_cache *cache, uint32_t row, const struct sn_donor_args *args,
-                                    struct sennit_error *err)
+sennit_status sn_plain_donor_attend(struct sennit_cache *cache, uint32_t row,
+                                    const struct sn_donor_args *args, struct sennit_error *err)
 {
     uint32_t group = args->n_heads / cache->config.n_kv_heads;
     uint32_t tile = group < TILE_QUERIES ? TILE_QUERIES / group : 1;

@@ -1,13 +1,15 @@
-/* The pool: one heap, one kernel table, the pages and page tables of all caches of an engine, and the scratch that
- * their steps share.
+/* The pool: one heap, one kernel table, the pages and page tables of all caches of an engine, and
+ * the scratch that their steps share.
  *
  *   SN_USE_CACHE    pages and page tables, nothing else: used[SN_USE_CACHE] == sennit_pool_bytes()
- *   SN_USE_SCRATCH  worker scratch and step scratch; grown in append_begin and sennit_donor_attend only
- *   SN_USE_MISC     the objects themselves (caches, row lists, donors)
+ *   SN_USE_SCRATCH  worker scratch and step scratch; grown in append_begin and sennit_donor_attend
+ * only SN_USE_MISC     the objects themselves (caches, row lists, donors)
  *
- * (`struct sn_pool` of base/thread.h is the thread pool; the functions here are called sn_cache_pool_*.)
+ * (`struct sn_pool` of base/thread.h is the thread pool; the functions here are called
+ * sn_cache_pool_*.)
  *
- * Threads: the owner's, except that the scratch and the counters of a worker belong to that worker while items run. */
+ * Threads: the owner's, except that the scratch and the counters of a worker belong to that worker
+ * while items run. */
 #ifndef SN_CACHE_POOL_H
 #define SN_CACHE_POOL_H
 
@@ -38,10 +40,11 @@ struct sennit_pool {
     struct sn_kernels own_kernels;
 };
 
-/* A pool on the engine's heap and kernel table, both borrowed until sennit_pool_free. calls: [n_workers], borrowed;
- * NULL = the pool's own. n_workers >= 1. */
-sennit_status sn_cache_pool_create_on(struct sennit_pool **out, struct sn_heap *heap, const struct sn_kernels *kernels,
-                                      struct sn_calls *calls, uint32_t n_workers, struct sennit_error *err);
+/* A pool on the engine's heap and kernel table, both borrowed until sennit_pool_free. calls:
+ * [n_workers], borrowed; NULL = the pool's own. n_workers >= 1. */
+sennit_status sn_cache_pool_create_on(struct sennit_pool **out, struct sn_heap *heap,
+                                      const struct sn_kernels *kernels, struct sn_calls *calls,
+                                      uint32_t n_workers, struct sennit_error *err);
 
 /* What the kernels called by this worker add up to. */
 static inline struct sn_calls *sn_cache_pool_calls(struct sennit_pool *pool, uint32_t worker)
@@ -49,18 +52,22 @@ static inline struct sn_calls *sn_cache_pool_calls(struct sennit_pool *pool, uin
     return &pool->calls[worker];
 }
 
-/* The hostile run: every element of a new or freed page is a NaN, and so is the unused rest of a page before each
- * append, so that any read of an element that nobody wrote shows in a result. */
+/* The hostile run: every element of a new or freed page is a NaN, and so is the unused rest of a
+ * page before each append, so that any read of an element that nobody wrote shows in a result. */
 void sn_cache_pool_set_poison(struct sennit_pool *pool, bool on);
 
-/* At least n_bytes for every worker, and for the step. Contents are lost when they grow. Step scratch cannot grow
- * while a plan lives in it: SENNIT_STATE. */
-sennit_status sn_cache_pool_reserve_workers(struct sennit_pool *pool, size_t n_bytes, struct sennit_error *err);
-sennit_status sn_cache_pool_reserve_step(struct sennit_pool *pool, size_t n_bytes, struct sennit_error *err);
+/* At least n_bytes for every worker, and for the step. Contents are lost when they grow. Step
+ * scratch cannot grow while a plan lives in it: SENNIT_STATE. */
+sennit_status sn_cache_pool_reserve_workers(struct sennit_pool *pool, size_t n_bytes,
+                                            struct sennit_error *err);
+sennit_status sn_cache_pool_reserve_step(struct sennit_pool *pool, size_t n_bytes,
+                                         struct sennit_error *err);
 
-/* Storage of a family, charged to SN_USE_CACHE and to the pool's count. NULL when the heap refuses. */
+/* Storage of a family, charged to SN_USE_CACHE and to the pool's count. NULL when the heap refuses.
+ */
 void *sn_cache_pool_alloc(struct sennit_pool *pool, size_t n_bytes);
-void *sn_cache_pool_realloc(struct sennit_pool *pool, void *ptr, size_t old_bytes, size_t new_bytes);
+void *sn_cache_pool_realloc(struct sennit_pool *pool, void *ptr, size_t old_bytes,
+                            size_t new_bytes);
 void sn_cache_pool_release(struct sennit_pool *pool, void *ptr, size_t n_bytes);
 
 #endif

@@ -1,5 +1,5 @@
-/* Every allocation of a script of all operations fails in turn: the call says so, nothing has changed, and the same call
- * made again succeeds with the same result as if nothing had failed. */
+/* Every allocation of a script of all operations fails in turn: the call says so, nothing has
+ * changed, and the same call made again succeeds with the same result as if nothing had failed. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -17,8 +17,8 @@ struct script {
     float out[WIDTH * 80];
 };
 
-static sennit_status feed(struct script *s, struct sennit_cache *c, uint32_t row, uint64_t seed, uint32_t n,
-                          struct sennit_error *err)
+static sennit_status feed(struct script *s, struct sennit_cache *c, uint32_t row, uint64_t seed,
+                          uint32_t n, struct sennit_error *err)
 {
     uint64_t tokens[80];
     for (uint32_t i = 0; i < n; i++)
@@ -58,30 +58,55 @@ static sennit_status run_line(struct script *s, int line, struct sennit_error *e
     float q[2 * H * GROUP * DK]; /* of two rows */
     token_query(1, SN_ARRAY_LEN(q), q);
     switch (line) {
-    case 0: return sennit_cache_create(&s->a, s->pool, &s->g.config, 1, err);
-    case 1: return sennit_cache_create(&s->b, s->pool, &s->g.config, 1, err);
-    case 2: return feed(s, s->a, 0, 1, 70, err);
-    case 3: return feed(s, s->b, 0, 100, 20, err);
-    case 4: return sennit_cache_make_empty_batch(s->a, &s->batch, err);
-    case 5: return sennit_cache_merge_rows(s->batch, sources, 2, err);
-    case 6: return feed(s, s->batch, 0, 200, 3, err); /* copies a shared page and table */
-    case 7: return sennit_cache_filter_rows(s->batch, swap, 2, err);
-    case 8: return sennit_cache_clone(s->batch, 1, &s->copy, err);
-    case 9: return sennit_cache_trim(s->copy, 20, false, err); /* cuts a shared table */
-    case 10: return feed(s, s->copy, 0, 300, 40, err);
-    case 11: return sennit_cache_spec_round_begin(s->batch, err);
-    case 12: return feed(s, s->batch, 0, 400, 4, err);
-    case 13: return sennit_cache_spec_round_rollback(s->batch, keep, err);
-    case 14: return sennit_cache_capture_donor_rows(s->batch, &s->donor, err);
-    case 15: return sennit_cache_capture_donor_attention(s->batch, &s->view, err);
-    case 16: return sennit_donor_attend(s->view, q, H * GROUP, 1, 1.0f, NULL, s->out, err);
-    case 17: return save(s, err);
-    case 18: return load(s, err);
-    case 19: return lease(s, err);
-    case 20: return feed(s, s->loaded, 0, 500, 60, err);
-    case 21: sennit_cache_dispose(&s->a); return SENNIT_OK;
-    case 22: return feed(s, s->batch, 1, 600, 70, err);
-    default: return feed(s, s->batch, 0, 700, 2, err);
+    case 0:
+        return sennit_cache_create(&s->a, s->pool, &s->g.config, 1, err);
+    case 1:
+        return sennit_cache_create(&s->b, s->pool, &s->g.config, 1, err);
+    case 2:
+        return feed(s, s->a, 0, 1, 70, err);
+    case 3:
+        return feed(s, s->b, 0, 100, 20, err);
+    case 4:
+        return sennit_cache_make_empty_batch(s->a, &s->batch, err);
+    case 5:
+        return sennit_cache_merge_rows(s->batch, sources, 2, err);
+    case 6:
+        return feed(s, s->batch, 0, 200, 3, err); /* copies a shared page and table */
+    case 7:
+        return sennit_cache_filter_rows(s->batch, swap, 2, err);
+    case 8:
+        return sennit_cache_clone(s->batch, 1, &s->copy, err);
+    case 9:
+        return sennit_cache_trim(s->copy, 20, false, err); /* cuts a shared table */
+    case 10:
+        return feed(s, s->copy, 0, 300, 40, err);
+    case 11:
+        return sennit_cache_spec_round_begin(s->batch, err);
+    case 12:
+        return feed(s, s->batch, 0, 400, 4, err);
+    case 13:
+        return sennit_cache_spec_round_rollback(s->batch, keep, err);
+    case 14:
+        return sennit_cache_capture_donor_rows(s->batch, &s->donor, err);
+    case 15:
+        return sennit_cache_capture_donor_attention(s->batch, &s->view, err);
+    case 16:
+        return sennit_donor_attend(s->view, q, H * GROUP, 1, 1.0f, NULL, s->out, err);
+    case 17:
+        return save(s, err);
+    case 18:
+        return load(s, err);
+    case 19:
+        return lease(s, err);
+    case 20:
+        return feed(s, s->loaded, 0, 500, 60, err);
+    case 21:
+        sennit_cache_dispose(&s->a);
+        return SENNIT_OK;
+    case 22:
+        return feed(s, s->batch, 1, 600, 70, err);
+    default:
+        return feed(s, s->batch, 0, 700, 2, err);
     }
 }
 
@@ -94,7 +119,8 @@ static uint64_t fingerprint(const struct script *s)
     return h;
 }
 
-/* The n-th allocation after the pool's creation fails. Returns false when there were fewer; *result = the end state. */
+/* The n-th allocation after the pool's creation fails. Returns false when there were fewer; *result
+ * = the end state. */
 static bool run_script(const char *family, uint64_t n, uint64_t *result)
 {
     struct script s = {.g = {.config = {.family = family,
@@ -184,7 +210,8 @@ int main(void)
         CHECK(!run_script(*family, 0, &want));
         for (; run_script(*family, n, &got); n++)
             if (got != want)
-                die("%s: after failure %llu the script ended in another state", *family, (unsigned long long)n);
+                die("%s: after failure %llu the script ended in another state", *family,
+                    (unsigned long long)n);
         CHECK(n > 20);
         printf("%s: each of %llu allocations failed once\n", *family, (unsigned long long)n - 1);
     }

@@ -1,9 +1,10 @@
 /* conformance --family F --ops N --seed S [--type f32|f16|bf16] [--verbose]
  *
- * Random operations over random geometries. After each one the accounting equals the allocator's; every output of every
- * append equals the row's solo replay to the bit (another pool, another instruction set, other chunks and orders, where
- * possible another family) and the textbook twin within its bound; stored state equals solo replay's, one row per
- * operation and all rows every 64. A refused call leaves everything as it was. A failure prints what to run again. */
+ * Random operations over random geometries. After each one the accounting equals the allocator's;
+ * every output of every append equals the row's solo replay to the bit (another pool, another
+ * instruction set, other chunks and orders, where possible another family) and the textbook twin
+ * within its bound; stored state equals solo replay's, one row per operation and all rows every 64.
+ * A refused call leaves everything as it was. A failure prints what to run again. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -31,17 +32,23 @@ static void drop_serial(struct world *w, uint32_t i)
     w->serial[i] = w->serial[--w->n_serial];
 }
 
-/* ---- operations ---------------------------------------------------------------------------------------------- */
+/* ---- operations
+ * ---------------------------------------------------------------------------------------------- */
 
-/* Tokens for one row of a step: mostly few, sometimes a chunk, never beyond what the row may hold. */
+/* Tokens for one row of a step: mostly few, sometimes a chunk, never beyond what the row may hold.
+ */
 static uint32_t random_span(struct world *w, const struct mrow *row)
 {
     uint32_t kind = rng_below(&w->rng, 100), n;
     if (w->long_rows && kind < 20)
         n = 500 + rng_below(&w->rng, 3000);
     else
-        n = kind < 55 ? 1 : kind < 85 ? 1 + rng_below(&w->rng, 5) : kind < 97 ? 1 + rng_below(&w->rng, 70) : 40 + rng_below(&w->rng, 260);
-    uint64_t max = w->g.config.max_tokens ? w->g.config.max_tokens : UINT64_MAX, room = max - row->n;
+        n = kind < 55   ? 1
+            : kind < 85 ? 1 + rng_below(&w->rng, 5)
+            : kind < 97 ? 1 + rng_below(&w->rng, 70)
+                        : 40 + rng_below(&w->rng, 260);
+    uint64_t max = w->g.config.max_tokens ? w->g.config.max_tokens : UINT64_MAX,
+             room = max - row->n;
     if (row->n + n > w->max_len)
         n = row->n < w->max_len ? (uint32_t)(w->max_len - row->n) : 0;
     return n < room ? n : (uint32_t)room;
@@ -74,7 +81,8 @@ static bool op_new(struct world *w)
     return true;
 }
 
-/* The running rows and some serial caches into a fresh layout; sources stay as they were, then go. */
+/* The running rows and some serial caches into a fresh layout; sources stay as they were, then go.
+ */
 static bool op_merge(struct world *w)
 {
     const struct sennit_cache *sources[MAX_SERIAL + 1];
@@ -326,7 +334,8 @@ static void misuse_append(struct world *w, struct mcache *m)
 {
     uint32_t heads = n_heads_of(&w->g);
     uint64_t at = sennit_cache_row_offset(m->c, 0);
-    struct sennit_span s[2] = {{.row = 0, .pos = at, .n_tokens = 1}, {.row = 0, .pos = at, .n_tokens = 1}};
+    struct sennit_span s[2] = {{.row = 0, .pos = at, .n_tokens = 1},
+                               {.row = 0, .pos = at, .n_tokens = 1}};
     REFUSED(SENNIT_INVALID, sennit_cache_append_begin(m->c, s, 0, heads, err));
     REFUSED(SENNIT_INVALID, sennit_cache_append_begin(m->c, s, 1, 0, err));
     if (at < sennit_cache_max_tokens(m->c))
@@ -363,7 +372,8 @@ static bool op_misuse(struct world *w)
 {
     struct mcache *m = pick(w);
     struct sennit_cache *out = NULL;
-    uint64_t before = cache_fingerprint(m->c), bytes = sennit_pool_bytes(w->pool), keep[MAX_ROWS] = {0};
+    uint64_t before = cache_fingerprint(m->c), bytes = sennit_pool_bytes(w->pool),
+             keep[MAX_ROWS] = {0};
     uint32_t twice[2] = {0, 0}, outside = m->n;
     const struct sennit_cache *self = m->c;
     REFUSED(SENNIT_RANGE, sennit_cache_extract_row(m->c, m->n, &out, err));
@@ -391,7 +401,9 @@ static bool op_misuse(struct world *w)
     return true;
 }
 
-/* ---- the run ------------------------------------------------------------------------------------------------- */
+/* ---- the run
+ * -------------------------------------------------------------------------------------------------
+ */
 
 struct op {
     const char *name;
@@ -399,9 +411,10 @@ struct op {
     bool (*run)(struct world *w); /* false: not possible now */
 };
 static const struct op ops[] = {
-    {"append", 44, op_append}, {"new", 7, op_new},         {"merge", 7, op_merge},     {"filter", 5, op_filter},
-    {"extract", 6, op_extract}, {"dispose", 3, op_dispose}, {"trim", 5, op_trim},       {"round", 9, op_round},
-    {"donor", 5, op_donor},     {"save", 3, op_save},       {"load", 3, op_load},       {"prefill", 1, op_prefill},
+    {"append", 44, op_append}, {"new", 7, op_new},         {"merge", 7, op_merge},
+    {"filter", 5, op_filter},  {"extract", 6, op_extract}, {"dispose", 3, op_dispose},
+    {"trim", 5, op_trim},      {"round", 9, op_round},     {"donor", 5, op_donor},
+    {"save", 3, op_save},      {"load", 3, op_load},       {"prefill", 1, op_prefill},
     {"misuse", 2, op_misuse},
 };
 
@@ -439,13 +452,15 @@ static struct {
 static void say_where(void)
 {
     if (!where.done)
-        fprintf(stderr, "FAILED at operation %llu (world %u): conformance --family %s --type %s --seed %llu --ops %llu\n",
-                (unsigned long long)where.op, where.world, where.family, where.type, (unsigned long long)where.seed,
-                (unsigned long long)where.op + 1);
+        fprintf(stderr,
+                "FAILED at operation %llu (world %u): conformance --family %s --type %s --seed "
+                "%llu --ops %llu\n",
+                (unsigned long long)where.op, where.world, where.family, where.type,
+                (unsigned long long)where.seed, (unsigned long long)where.op + 1);
 }
 
-static void run(const struct tested_family *family, sennit_type type, uint64_t n_ops, uint64_t seed, bool verbose,
-                struct sn_pool *threads)
+static void run(const struct tested_family *family, sennit_type type, uint64_t n_ops, uint64_t seed,
+                bool verbose, struct sn_pool *threads)
 {
     uint64_t counts[SN_ARRAY_LEN(ops)] = {0}, outputs = 0, states = 0, twins = 0;
     double worst = 0;
@@ -454,14 +469,15 @@ static void run(const struct tested_family *family, sennit_type type, uint64_t n
         world_open(&w, family, type, seed, where.world, threads);
         if (verbose)
             printf("world %u: %s x%u, max_tokens %llu, soft cap %g, sinks %d\n", where.world,
-                   sennit_cache_signature(w.main.c), w.g.group, (unsigned long long)w.g.config.max_tokens,
-                   w.g.soft_cap, w.g.sinks != NULL);
+                   sennit_cache_signature(w.main.c), w.g.group,
+                   (unsigned long long)w.g.config.max_tokens, w.g.soft_cap, w.g.sinks != NULL);
         for (uint32_t i = 0; i < OPS_PER_WORLD && done < n_ops; i++, done++) {
             where.op = done;
             uint32_t op = run_op(&w);
             counts[op]++;
             if (verbose)
-                printf("%llu %s: %u rows, %u serial\n", (unsigned long long)done, ops[op].name, w.main.n, w.n_serial);
+                printf("%llu %s: %u rows, %u serial\n", (unsigned long long)done, ops[op].name,
+                       w.main.n, w.n_serial);
             check_all(&w, done % 64 == 63);
         }
         world_close(&w);
@@ -470,13 +486,15 @@ static void run(const struct tested_family *family, sennit_type type, uint64_t n
         twins += w.n_twin;
         worst = w.worst > worst ? w.worst : worst;
     }
-    printf("%s %s: %llu operations, seed %llu:", family->name, where.type, (unsigned long long)n_ops,
-           (unsigned long long)seed);
+    printf("%s %s: %llu operations, seed %llu:", family->name, where.type,
+           (unsigned long long)n_ops, (unsigned long long)seed);
     for (size_t i = 0; i < SN_ARRAY_LEN(ops); i++)
         printf(" %s %llu", ops[i].name, (unsigned long long)counts[i]);
-    printf("\n  %llu token outputs and %llu row states = solo replay, to the bit; %llu outputs within the textbook bound, "
+    printf("\n  %llu token outputs and %llu row states = solo replay, to the bit; %llu outputs "
+           "within the textbook bound, "
            "worst %.1f %% of it\n",
-           (unsigned long long)outputs, (unsigned long long)states, (unsigned long long)twins, 100 * worst);
+           (unsigned long long)outputs, (unsigned long long)states, (unsigned long long)twins,
+           100 * worst);
 }
 
 int main(int argc, char **argv)
@@ -496,7 +514,8 @@ int main(int argc, char **argv)
         else if (i + 1 < argc && strcmp(argv[i], "--seed") == 0)
             seed = strtoull(argv[++i], NULL, 10);
         else
-            die("usage: conformance --family F [--ops N] [--seed S] [--type f32|f16|bf16] [--verbose]");
+            die("usage: conformance --family F [--ops N] [--seed S] [--type f32|f16|bf16] "
+                "[--verbose]");
     }
     const struct tested_family *f = tested_families;
     while (f->name && (!family || strcmp(f->name, family) != 0))

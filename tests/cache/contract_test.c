@@ -1,5 +1,6 @@
-/* The contract's rules one by one, and the reports of other engines that they answer. What needs many operations is in
- * conformance.c; here is one named case each. Every test runs for each family. */
+/* The contract's rules one by one, and the reports of other engines that they answer. What needs
+ * many operations is in conformance.c; here is one named case each. Every test runs for each
+ * family. */
 #include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,7 +44,8 @@ static void close_fixture(struct fixture *f)
 }
 
 /* Appends tokens seed, seed + 1 ... to one row of a cache; out may be NULL. */
-static void feed_row(struct fixture *f, struct sennit_cache *c, uint32_t row, uint64_t seed, uint32_t n, float *out)
+static void feed_row(struct fixture *f, struct sennit_cache *c, uint32_t row, uint64_t seed,
+                     uint32_t n, float *out)
 {
     uint64_t *tokens = must(malloc((n + 1) * sizeof *tokens));
     for (uint32_t i = 0; i < n; i++)
@@ -72,7 +74,8 @@ static struct sennit_cache *merged(struct fixture *f, struct sennit_cache **sour
 }
 
 /* The next token's output of `row` equals that of the same n tokens alone. */
-static void assert_continues(struct fixture *f, struct sennit_cache *c, uint32_t row, uint64_t seed, uint32_t n)
+static void assert_continues(struct fixture *f, struct sennit_cache *c, uint32_t row, uint64_t seed,
+                             uint32_t n)
 {
     float got[WIDTH], want[WIDTH];
     struct sennit_cache *alone = serial(f, seed, n);
@@ -84,7 +87,8 @@ static void assert_continues(struct fixture *f, struct sennit_cache *c, uint32_t
     sennit_cache_dispose(&alone);
 }
 
-/* Rule 1: identity is mandatory, and joins into 1, 2, 3 and 8 rows work; report 78: the kind survives a merge. */
+/* Rule 1: identity is mandatory, and joins into 1, 2, 3 and 8 rows work; report 78: the kind
+ * survives a merge. */
 static void joins_keep_their_kind(void **state)
 {
     (void)state;
@@ -100,7 +104,8 @@ static void joins_keep_their_kind(void **state)
         assert_string_equal(sennit_cache_signature(batch), sennit_cache_signature(rows[0]));
         assert_int_equal(strncmp(sennit_cache_signature(batch), family, strlen(family)), 0);
         for (uint32_t i = 0; i < sizes[s]; i++) {
-            assert_int_equal(sennit_cache_row_offset(rows[i], 0), 3 + 40 * i); /* sources are not consumed */
+            assert_int_equal(sennit_cache_row_offset(rows[i], 0),
+                             3 + 40 * i); /* sources are not consumed */
             sennit_cache_dispose(&rows[i]);
         }
         for (uint32_t i = 0; i < sizes[s]; i++)
@@ -146,7 +151,8 @@ static void positions_are_values(void **state)
     (void)state;
     struct fixture f;
     open_fixture(&f, 1);
-    struct sennit_cache *rows[] = {serial(&f, 1, 5), serial(&f, 50, 9)}, *batch = merged(&f, rows, 2);
+    struct sennit_cache *rows[] = {serial(&f, 1, 5), serial(&f, 50, 9)},
+                        *batch = merged(&f, rows, 2);
     int32_t before[2] = {-1, -1}, copy[2];
     assert_true(sennit_cache_rope_offset_arr(batch, before));
     memcpy(copy, before, sizeof copy);
@@ -179,15 +185,16 @@ static void extract_pins_nothing(void **state)
         sennit_cache_dispose(&rows[i]);
     OK(sennit_cache_extract_row(batch, 2, &one, err));
     sennit_cache_dispose(&batch);
-    assert_int_equal(sennit_pool_bytes(f.pool), sennit_cache_projected_bytes(one, 10) -
-                                                    sennit_cache_projected_bytes(one, 0));
+    assert_int_equal(sennit_pool_bytes(f.pool),
+                     sennit_cache_projected_bytes(one, 10) - sennit_cache_projected_bytes(one, 0));
     assert_int_equal(sennit_cache_current_bytes(one, 0), sennit_pool_bytes(f.pool));
     assert_continues(&f, one, 0, 900, 10);
     sennit_cache_dispose(&one);
     close_fixture(&f);
 }
 
-/* Rule 8, report 39: never used rows merge with used ones, in every position, and can be used afterwards. */
+/* Rule 8, report 39: never used rows merge with used ones, in every position, and can be used
+ * afterwards. */
 static void fresh_rows_merge(void **state)
 {
     (void)state;
@@ -222,13 +229,14 @@ static void rollback_keeps_exactly(void **state)
     for (uint32_t start = 60; start < 66; start++) {
         struct fixture f;
         open_fixture(&f, 1);
-        struct sennit_cache *rows[] = {serial(&f, 0, start), serial(&f, 1000, start), serial(&f, 2000, start)};
+        struct sennit_cache *rows[] = {serial(&f, 0, start), serial(&f, 1000, start),
+                                       serial(&f, 2000, start)};
         struct sennit_cache *batch = merged(&f, rows, 3);
         static const uint64_t keep[] = {0, 2, 4};
         OK(sennit_cache_spec_round_begin(batch, err));
         for (uint32_t i = 0; i < 3; i++) {
             feed_row(&f, batch, i, 1000 * i + start, (uint32_t)keep[i], NULL); /* right */
-            feed_row(&f, batch, i, 77777, 5 - (uint32_t)keep[i], NULL);       /* wrong */
+            feed_row(&f, batch, i, 77777, 5 - (uint32_t)keep[i], NULL);        /* wrong */
         }
         OK(sennit_cache_spec_round_rollback(batch, keep, err));
         /* A round without a draft after one with accepted drafts. */
@@ -243,7 +251,8 @@ static void rollback_keeps_exactly(void **state)
     }
 }
 
-/* Rule 11: bytes per token show the type in force. Storage equals the allocator's count around every page boundary. */
+/* Rule 11: bytes per token show the type in force. Storage equals the allocator's count around
+ * every page boundary. */
 static void projected_bytes_are_exact(void **state)
 {
     (void)state;
@@ -305,7 +314,8 @@ static void reserve_covers_the_peak(void **state)
     }
 }
 
-/* Report 61: a clone of a long row moves no tokens, and the first write after it copies one page at most. */
+/* Report 61: a clone of a long row moves no tokens, and the first write after it copies one page at
+ * most. */
 static void clones_are_references(void **state)
 {
     (void)state;
@@ -332,7 +342,8 @@ static void clones_are_references(void **state)
     close_fixture(&f);
 }
 
-/* Report 28: the books are level after every end, disposing twice is safe, also inside a step and a round. */
+/* Report 28: the books are level after every end, disposing twice is safe, also inside a step and a
+ * round. */
 static void nothing_is_left(void **state)
 {
     (void)state;
@@ -368,7 +379,8 @@ static void rows_do_not_mix(void **state)
         for (uint32_t i = 0; i < 16; i++) {
             rows[i] = serial(&f, 1000 * i, 5 + 20 * i);
             tokens[i] = 4;
-            spans[i] = (struct work_span){.row = i, .tokens = &tokens[i], .n_tokens = 1, .out = out[round][i]};
+            spans[i] = (struct work_span){
+                .row = i, .tokens = &tokens[i], .n_tokens = 1, .out = out[round][i]};
         }
         batch = merged(&f, rows, 16);
         struct step_options options = {.rng = &f.rng};
@@ -396,7 +408,8 @@ static void flags_are_true(void **state)
     OK(sennit_cache_trim(c, 3, false, err));
     assert_int_equal(sennit_cache_row_offset(c, 0), 7);
     for (uint64_t n = 0; n < 12; n++)
-        assert_int_equal(sennit_cache_can_publish_row(c, 0, n), n <= 7); /* rule 12: only tokens that entered */
+        assert_int_equal(sennit_cache_can_publish_row(c, 0, n),
+                         n <= 7); /* rule 12: only tokens that entered */
     assert_false(sennit_cache_can_publish_row(c, 1, 0));
     assert_int_equal(sennit_cache_composed(c, NULL), 0);
     assert_continues(&f, c, 0, 1, 7);
@@ -439,19 +452,22 @@ static void bounds_hold_inside_rounds(void **state)
     struct sennit_cache *c = serial(&f, 1, 6);
     struct sennit_span span = {.row = 0, .pos = 6, .n_tokens = 7};
     OK(sennit_cache_spec_round_begin(c, err));
-    REFUSED(SENNIT_RANGE, sennit_cache_append_begin(c, &span, 1, H * GROUP, err)); /* 13 > max_tokens */
+    REFUSED(SENNIT_RANGE,
+            sennit_cache_append_begin(c, &span, 1, H * GROUP, err)); /* 13 > max_tokens */
     f.g.config.max_tokens = 0;
     OK(sennit_cache_spec_round_commit(c, err));
     sennit_cache_dispose(&c);
     c = serial(&f, 1, 6);
     OK(sennit_cache_spec_round_begin(c, err));
     span.n_tokens = 9;
-    REFUSED(SENNIT_RANGE, sennit_cache_append_begin(c, &span, 1, H * GROUP, err)); /* 9 > round_depth */
+    REFUSED(SENNIT_RANGE,
+            sennit_cache_append_begin(c, &span, 1, H * GROUP, err)); /* 9 > round_depth */
     sennit_cache_dispose(&c);
     close_fixture(&f);
 }
 
-/* Rule 15: a stream cut anywhere, or with any bit flipped, leaves nothing; the row that was saved loads to the bit. */
+/* Rule 15: a stream cut anywhere, or with any bit flipped, leaves nothing; the row that was saved
+ * loads to the bit. */
 static void damaged_streams_are_refused(void **state)
 {
     (void)state;
@@ -538,9 +554,10 @@ static void donors_do_not_change(void **state)
     OK(sennit_donor_attend(a, q, H * GROUP, 1, 0.25f, mask, after, err));
     for (size_t i = 0; i < WIDTH; i++)
         assert_true(after[i] == 0.0f); /* a query that sees nothing gives zeros */
-    mask[7] = 1; /* one key: its value */
+    mask[7] = 1;                       /* one key: its value */
     OK(sennit_donor_attend(a, q, H * GROUP, 1, 0.25f, mask, after, err));
-    const uint16_t *v = (const uint16_t *)(const void *)(x + 7 * canonical_token_bytes(&f.g.config)) + H * DK;
+    const uint16_t *v =
+        (const uint16_t *)(const void *)(x + 7 * canonical_token_bytes(&f.g.config)) + H * DK;
     for (size_t h = 0; h < H * GROUP; h++)
         for (size_t i = 0; i < DV; i++)
             assert_true(after[h * DV + i] == sn_f16_to_f32(v[h / GROUP * DV + i]));
@@ -552,7 +569,8 @@ static void donors_do_not_change(void **state)
     close_fixture(&f);
 }
 
-/* Two threads on one ragged step, several segments: the same bits as one, and clean under the thread sanitizer. */
+/* Two threads on one ragged step, several segments: the same bits as one, and clean under the
+ * thread sanitizer. */
 static void threads_change_nothing(void **state)
 {
     (void)state;
@@ -565,12 +583,14 @@ static void threads_change_nothing(void **state)
     sn_heap_init(&heap, NULL);
     OK(sn_pool_create(&threads, &heap, 2, false, err));
     for (int two = 0; two < 2; two++) {
-        struct sennit_cache *rows[] = {serial(&f, 0, 600), serial(&f, 5000, 250)}, *batch = merged(&f, rows, 2);
+        struct sennit_cache *rows[] = {serial(&f, 0, 600), serial(&f, 5000, 250)},
+                            *batch = merged(&f, rows, 2);
         uint64_t tokens[LONG];
         for (uint32_t i = 0; i < LONG; i++)
             tokens[i] = 30000 + i;
-        struct work_span spans[] = {{.row = 0, .tokens = tokens, .n_tokens = 1, .out = out[two][LONG]},
-                                    {.row = 1, .tokens = tokens, .n_tokens = LONG, .out = out[two][0]}};
+        struct work_span spans[] = {
+            {.row = 0, .tokens = tokens, .n_tokens = 1, .out = out[two][LONG]},
+            {.row = 1, .tokens = tokens, .n_tokens = LONG, .out = out[two][0]}};
         struct step_options options = {.rng = &f.rng, .threads = two ? threads : NULL};
         OK(run_step(batch, &f.g, spans, 2, &options, err));
         sennit_cache_dispose(&rows[0]);
@@ -582,7 +602,8 @@ static void threads_change_nothing(void **state)
     close_fixture(&f);
 }
 
-/* Learned sinks and a soft cap take part in the same order everywhere: checked against one key by hand. */
+/* Learned sinks and a soft cap take part in the same order everywhere: checked against one key by
+ * hand. */
 static void sink_joins_the_sum(void **state)
 {
     (void)state;
@@ -596,14 +617,15 @@ static void sink_joins_the_sum(void **state)
     f.g.sinks = sinks;
     feed_row(&f, c, 0, 42, 1, out);
     for (size_t d = 0; d < DV; d++) {
-        assert_true(out[DV + d] * out[DV + d] < 1e-20f);    /* a sink of 100 takes all */
+        assert_true(out[DV + d] * out[DV + d] < 1e-20f);   /* a sink of 100 takes all */
         assert_true(out[2 * DV + d] == plain[2 * DV + d]); /* one of -100 nothing */
     }
     sennit_cache_dispose(&c);
     close_fixture(&f);
 }
 
-/* Steps of several caches may be open at once; a begin that must grow the scratch of another's plan is refused. */
+/* Steps of several caches may be open at once; a begin that must grow the scratch of another's plan
+ * is refused. */
 static void plans_do_not_collide(void **state)
 {
     (void)state;
@@ -612,7 +634,8 @@ static void plans_do_not_collide(void **state)
     struct fixture f;
     open_fixture(&f, 1);
     struct sennit_cache *a = serial(&f, 0, 10), *b = serial(&f, 0, 2500);
-    struct sennit_span one = {.row = 0, .pos = 10, .n_tokens = 1}, big = {.row = 0, .pos = 2500, .n_tokens = 4};
+    struct sennit_span one = {.row = 0, .pos = 10, .n_tokens = 1},
+                       big = {.row = 0, .pos = 2500, .n_tokens = 4};
     float x[WIDTH * 8] = {0};
     struct sennit_attend_inputs in = {.query = x, .out = x, .scale = 1};
     uint32_t items, merges;
@@ -633,15 +656,24 @@ static void plans_do_not_collide(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(joins_keep_their_kind),      cmocka_unit_test(other_kinds_are_refused),
-        cmocka_unit_test(positions_are_values),       cmocka_unit_test(extract_pins_nothing),
-        cmocka_unit_test(fresh_rows_merge),           cmocka_unit_test(rollback_keeps_exactly),
-        cmocka_unit_test(projected_bytes_are_exact),  cmocka_unit_test(reserve_covers_the_peak),
-        cmocka_unit_test(clones_are_references),      cmocka_unit_test(nothing_is_left),
-        cmocka_unit_test(rows_do_not_mix),            cmocka_unit_test(flags_are_true),
-        cmocka_unit_test(bypass_reaches_the_last_append), cmocka_unit_test(bounds_hold_inside_rounds),
-        cmocka_unit_test(damaged_streams_are_refused), cmocka_unit_test(donors_do_not_change),
-        cmocka_unit_test(threads_change_nothing),     cmocka_unit_test(sink_joins_the_sum),
+        cmocka_unit_test(joins_keep_their_kind),
+        cmocka_unit_test(other_kinds_are_refused),
+        cmocka_unit_test(positions_are_values),
+        cmocka_unit_test(extract_pins_nothing),
+        cmocka_unit_test(fresh_rows_merge),
+        cmocka_unit_test(rollback_keeps_exactly),
+        cmocka_unit_test(projected_bytes_are_exact),
+        cmocka_unit_test(reserve_covers_the_peak),
+        cmocka_unit_test(clones_are_references),
+        cmocka_unit_test(nothing_is_left),
+        cmocka_unit_test(rows_do_not_mix),
+        cmocka_unit_test(flags_are_true),
+        cmocka_unit_test(bypass_reaches_the_last_append),
+        cmocka_unit_test(bounds_hold_inside_rounds),
+        cmocka_unit_test(damaged_streams_are_refused),
+        cmocka_unit_test(donors_do_not_change),
+        cmocka_unit_test(threads_change_nothing),
+        cmocka_unit_test(sink_joins_the_sum),
         cmocka_unit_test(plans_do_not_collide),
     };
     int failed = 0;

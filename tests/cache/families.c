@@ -16,7 +16,9 @@ static void walk_pages(const struct sennit_cache *cache, uint32_t row, visit_fn 
             visit(ctx, t->page[i], sn_page_bytes(&c->paging));
     }
     if (!cache->step.open)
-        CHECK(n_pages == sn_pages_of(cache->rows[row].n_tokens)); /* no page beyond the row's end is kept alive */
+        CHECK(n_pages ==
+              sn_pages_of(
+                  cache->rows[row].n_tokens)); /* no page beyond the row's end is kept alive */
 }
 
 static void walk_array(const struct sennit_cache *cache, uint32_t row, visit_fn visit, void *ctx)
@@ -25,7 +27,8 @@ static void walk_array(const struct sennit_cache *cache, uint32_t row, visit_fn 
         visit(ctx, cache->rows[row].store, (size_t)cache->ops->row_bytes(cache, &cache->rows[row]));
 }
 
-/* Heads, groups and dimensions of all kinds; keys and values of different sizes; bounded and unbounded rows. */
+/* Heads, groups and dimensions of all kinds; keys and values of different sizes; bounded and
+ * unbounded rows. */
 static void kv_geometry(struct rng *rng, struct geometry *g, sennit_type type)
 {
     static const uint32_t dims[] = {1, 2, 3, 8, 15, 16, 17, 32, 33, 48, 64};

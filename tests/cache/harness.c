@@ -23,7 +23,8 @@ void *must(void *p)
     return p;
 }
 
-/* ---- random numbers ------------------------------------------------------------------------------------------ */
+/* ---- random numbers
+ * ------------------------------------------------------------------------------------------ */
 
 uint64_t mix64(uint64_t x)
 {
@@ -53,7 +54,9 @@ void rng_shuffle(struct rng *r, uint32_t *list, uint32_t n)
     }
 }
 
-/* ---- tokens -------------------------------------------------------------------------------------------------- */
+/* ---- tokens
+ * --------------------------------------------------------------------------------------------------
+ */
 
 static void fill(uint64_t seed, size_t n, float amplitude, float *out)
 {
@@ -81,7 +84,9 @@ void token_query(uint64_t token, size_t n, float *out)
     fill(mix64(token * 4 + 3), n, 1.5f, out);
 }
 
-/* ---- steps --------------------------------------------------------------------------------------------------- */
+/* ---- steps
+ * ---------------------------------------------------------------------------------------------------
+ */
 
 struct tile {
     uint32_t span, token, n_tokens, head, n_heads;
@@ -113,8 +118,8 @@ static void do_one(struct step *s, uint32_t index, uint32_t worker)
         size_t d = key ? c->d_k : c->d_v, stride = c->n_kv_heads * d;
         size_t first = s->spans[t->span].first_token + t->token;
         const float *data = (key ? s->k : s->v) + first * stride + t->head * d;
-        sennit_cache_append_tile(s->cache, t->span, t->token, t->n_tokens, t->role, t->head, t->n_heads, data, stride,
-                                 worker);
+        sennit_cache_append_tile(s->cache, t->span, t->token, t->n_tokens, t->role, t->head,
+                                 t->n_heads, data, stride, worker);
     }
 }
 
@@ -156,14 +161,16 @@ static void cut_tiles(struct step *s, uint32_t n_spans, struct rng *rng)
                         cap = cap * 2 + 16;
                         s->tiles = must(realloc(s->tiles, cap * sizeof *s->tiles));
                     }
-                    s->tiles[s->n_tiles++] = (struct tile){i, t, n, h, m, role ? SENNIT_ROLE_VALUE : SENNIT_ROLE_KEY};
+                    s->tiles[s->n_tiles++] =
+                        (struct tile){i, t, n, h, m, role ? SENNIT_ROLE_VALUE : SENNIT_ROLE_KEY};
                 }
             }
         }
 }
 
 /* Flat positions for the spans, in random order. Returns the number of tokens. */
-static uint32_t place_spans(struct step *s, const struct work_span *spans, uint32_t n_spans, struct rng *rng)
+static uint32_t place_spans(struct step *s, const struct work_span *spans, uint32_t n_spans,
+                            struct rng *rng)
 {
     uint32_t order[64], total = 0;
     CHECK(n_spans <= 64);
@@ -182,10 +189,12 @@ static uint32_t place_spans(struct step *s, const struct work_span *spans, uint3
     return total;
 }
 
-static void make_inputs(struct step *s, const struct work_span *spans, uint32_t n_spans, uint32_t total)
+static void make_inputs(struct step *s, const struct work_span *spans, uint32_t n_spans,
+                        uint32_t total)
 {
     const struct sennit_cache_config *c = &s->g->config;
-    size_t nk = (size_t)c->n_kv_heads * c->d_k, nv = (size_t)c->n_kv_heads * c->d_v, nq = nk * s->g->group;
+    size_t nk = (size_t)c->n_kv_heads * c->d_k, nv = (size_t)c->n_kv_heads * c->d_v,
+           nq = nk * s->g->group;
     s->k = must(malloc(total * nk * sizeof(float)));
     s->v = must(malloc(total * nv * sizeof(float)));
     s->q = must(malloc(total * nq * sizeof(float)));
@@ -200,7 +209,8 @@ static void make_inputs(struct step *s, const struct work_span *spans, uint32_t 
         }
 }
 
-static void attend(struct step *s, const struct work_span *spans, uint32_t n_spans, const struct step_options *o)
+static void attend(struct step *s, const struct work_span *spans, uint32_t n_spans,
+                   const struct step_options *o)
 {
     const struct sennit_cache_config *c = &s->g->config;
     size_t n_heads = n_heads_of(s->g), width = n_heads * c->d_v;
@@ -218,11 +228,13 @@ static void attend(struct step *s, const struct work_span *spans, uint32_t n_spa
     s->phase = MERGES;
     run_phase(s, n_merges, o);
     for (uint32_t i = 0; i < n_spans; i++)
-        memcpy(spans[i].out, s->out + s->spans[i].first_token * width, spans[i].n_tokens * width * sizeof(float));
+        memcpy(spans[i].out, s->out + s->spans[i].first_token * width,
+               spans[i].n_tokens * width * sizeof(float));
 }
 
-sennit_status run_step(struct sennit_cache *cache, const struct geometry *g, const struct work_span *spans,
-                       uint32_t n_spans, const struct step_options *options, struct sennit_error *err)
+sennit_status run_step(struct sennit_cache *cache, const struct geometry *g,
+                       const struct work_span *spans, uint32_t n_spans,
+                       const struct step_options *options, struct sennit_error *err)
 {
     struct step s = {.cache = cache, .g = g};
     s.spans = must(calloc(n_spans, sizeof *s.spans));
@@ -250,7 +262,8 @@ sennit_status run_step(struct sennit_cache *cache, const struct geometry *g, con
     return status;
 }
 
-/* ---- stored state -------------------------------------------------------------------------------------------- */
+/* ---- stored state
+ * -------------------------------------------------------------------------------------------- */
 
 size_t canonical_token_bytes(const struct sennit_cache_config *c)
 {
@@ -258,8 +271,8 @@ size_t canonical_token_bytes(const struct sennit_cache_config *c)
 }
 
 /* One page part: keys are [head][group of 16][d][16], values [head][64][d]. */
-static void copy_part(const struct sennit_span_view *s, uint32_t n_heads, size_t d, size_t e, bool key, uint8_t *out,
-                      size_t token_bytes)
+static void copy_part(const struct sennit_span_view *s, uint32_t n_heads, size_t d, size_t e,
+                      bool key, uint8_t *out, size_t token_bytes)
 {
     const uint8_t *data = s->data;
     for (size_t t = 0; t < s->n_tokens; t++)
@@ -277,8 +290,8 @@ static void copy_part(const struct sennit_span_view *s, uint32_t n_heads, size_t
         }
 }
 
-uint8_t *canonical_spans(const struct sennit_cache_config *c, const struct sennit_span_view *spans, size_t n_spans,
-                         uint32_t row, uint64_t n_tokens, size_t *n_bytes)
+uint8_t *canonical_spans(const struct sennit_cache_config *c, const struct sennit_span_view *spans,
+                         size_t n_spans, uint32_t row, uint64_t n_tokens, size_t *n_bytes)
 {
     size_t bytes = canonical_token_bytes(c), e = sn_kv_element_bytes(c->k_type);
     *n_bytes = n_tokens * bytes;
@@ -303,7 +316,8 @@ uint8_t *canonical_spans(const struct sennit_cache_config *c, const struct senni
         uint64_t *next = key ? &next_key : &next_value;
         CHECK(s->pos == *next);
         *next += s->n_tokens;
-        copy_part(s, c->n_kv_heads, key ? c->d_k : c->d_v, e, key, at + (key ? 0 : c->n_kv_heads * c->d_k * e), bytes);
+        copy_part(s, c->n_kv_heads, key ? c->d_k : c->d_v, e, key,
+                  at + (key ? 0 : c->n_kv_heads * c->d_k * e), bytes);
     }
     CHECK(next_key == n_tokens && next_value == n_tokens);
     return out;
@@ -313,8 +327,8 @@ uint8_t *canonical_row(const struct sennit_cache *cache, uint32_t row, size_t *n
 {
     struct sennit_state state;
     OK(sennit_cache_state(cache, &state, err));
-    uint8_t *out = canonical_spans(&cache->config, state.spans, state.n_spans, row, sennit_cache_row_offset(cache, row),
-                                   n_bytes);
+    uint8_t *out = canonical_spans(&cache->config, state.spans, state.n_spans, row,
+                                   sennit_cache_row_offset(cache, row), n_bytes);
     sennit_state_release(&state);
     return out;
 }
@@ -327,8 +341,10 @@ uint64_t cache_fingerprint(const struct sennit_cache *cache)
         size_t n = cache->ops->n_spans(cache, i), bytes;
         struct sennit_span_view *views = must(calloc(n + 1, sizeof *views));
         cache->ops->spans(cache, i, views);
-        uint8_t *data = canonical_spans(&cache->config, views, n, i, cache->rows[i].n_tokens, &bytes);
-        uint64_t part[4] = {h, bytes ? XXH3_64bits(data, bytes) : 0, cache->rows[i].n_tokens, cache->rows[i].floor};
+        uint8_t *data =
+            canonical_spans(&cache->config, views, n, i, cache->rows[i].n_tokens, &bytes);
+        uint64_t part[4] = {h, bytes ? XXH3_64bits(data, bytes) : 0, cache->rows[i].n_tokens,
+                            cache->rows[i].floor};
         h = XXH3_64bits(part, sizeof part);
         free(data);
         free(views);
@@ -336,7 +352,8 @@ uint64_t cache_fingerprint(const struct sennit_cache *cache)
     return h;
 }
 
-/* ---- memory streams ------------------------------------------------------------------------------------------ */
+/* ---- memory streams
+ * ------------------------------------------------------------------------------------------ */
 
 static bool memory_write(void *ctx, void *data, size_t n)
 {

@@ -1,12 +1,13 @@
-/* What the cache tests share: seeded tokens, steps run in any order by any number of threads, and reading back what a
- * cache stores in one canonical form. */
+/* What the cache tests share: seeded tokens, steps run in any order by any number of threads, and
+ * reading back what a cache stores in one canonical form. */
 #ifndef CACHE_HARNESS_H
 #define CACHE_HARNESS_H
 
 #include "base/thread.h"
 #include "cache/family.h"
 
-/* ---- random numbers ------------------------------------------------------------------------------------------ */
+/* ---- random numbers
+ * ------------------------------------------------------------------------------------------ */
 
 uint64_t mix64(uint64_t x); /* splitmix64 */
 struct rng {
@@ -14,10 +15,14 @@ struct rng {
 };
 uint64_t rng_next(struct rng *r);
 uint32_t rng_below(struct rng *r, uint32_t n); /* 0 .. n - 1 */
-static inline bool rng_chance(struct rng *r, uint32_t percent) { return rng_below(r, 100) < percent; }
+static inline bool rng_chance(struct rng *r, uint32_t percent)
+{
+    return rng_below(r, 100) < percent;
+}
 void rng_shuffle(struct rng *r, uint32_t *list, uint32_t n);
 
-/* ---- geometry and tokens ------------------------------------------------------------------------------------- */
+/* ---- geometry and tokens
+ * ------------------------------------------------------------------------------------- */
 
 /* A layer's attention as the tests drive it; equal for a cache and its oracles. */
 struct geometry {
@@ -26,13 +31,19 @@ struct geometry {
     float scale, soft_cap;
     const float *sinks; /* [n_heads] or NULL */
 };
-static inline uint32_t n_heads_of(const struct geometry *g) { return g->config.n_kv_heads * g->group; }
+static inline uint32_t n_heads_of(const struct geometry *g)
+{
+    return g->config.n_kv_heads * g->group;
+}
 
 /* A token is a number; its key, value and query vectors follow from it. */
-void token_vector(uint64_t token, sennit_role role, size_t n, float *out); /* KEY or VALUE, all heads */
+void token_vector(uint64_t token, sennit_role role, size_t n,
+                  float *out); /* KEY or VALUE, all heads */
 void token_query(uint64_t token, size_t n, float *out);
 
-/* ---- steps --------------------------------------------------------------------------------------------------- */
+/* ---- steps
+ * ---------------------------------------------------------------------------------------------------
+ */
 
 struct work_span {
     uint32_t row;
@@ -41,25 +52,31 @@ struct work_span {
     float *out; /* [n_tokens][n_heads * d_v], or NULL: no attention for anybody in this step */
 };
 struct step_options {
-    struct rng *rng;          /* NULL: everything in order */
-    struct sn_pool *threads;  /* NULL: the calling thread */
-    bool abort;               /* give the step up after the attention */
+    struct rng *rng;         /* NULL: everything in order */
+    struct sn_pool *threads; /* NULL: the calling thread */
+    bool abort;              /* give the step up after the attention */
 };
 /* Appends and attends; tiles, items and merges in random order. On failure nothing has happened. */
-sennit_status run_step(struct sennit_cache *cache, const struct geometry *g, const struct work_span *spans,
-                       uint32_t n_spans, const struct step_options *options, struct sennit_error *err);
+sennit_status run_step(struct sennit_cache *cache, const struct geometry *g,
+                       const struct work_span *spans, uint32_t n_spans,
+                       const struct step_options *options, struct sennit_error *err);
 
-/* ---- stored state -------------------------------------------------------------------------------------------- */
+/* ---- stored state
+ * -------------------------------------------------------------------------------------------- */
 
 /* Bytes of one token in canonical form: K [heads][d_k], V [heads][d_v] in the storage type. */
 size_t canonical_token_bytes(const struct sennit_cache_config *config);
-/* The valid tokens of one row, from its spans; *n_bytes = tokens * the above. malloc'd, NULL when there are none. */
+/* The valid tokens of one row, from its spans; *n_bytes = tokens * the above. malloc'd, NULL when
+ * there are none. */
 uint8_t *canonical_row(const struct sennit_cache *cache, uint32_t row, size_t *n_bytes);
-uint8_t *canonical_spans(const struct sennit_cache_config *config, const struct sennit_span_view *spans, size_t n_spans,
-                         uint32_t row, uint64_t n_tokens, size_t *n_bytes);
-uint64_t cache_fingerprint(const struct sennit_cache *cache); /* over all rows, lengths and floors */
+uint8_t *canonical_spans(const struct sennit_cache_config *config,
+                         const struct sennit_span_view *spans, size_t n_spans, uint32_t row,
+                         uint64_t n_tokens, size_t *n_bytes);
+uint64_t
+cache_fingerprint(const struct sennit_cache *cache); /* over all rows, lengths and floors */
 
-/* ---- memory streams ------------------------------------------------------------------------------------------ */
+/* ---- memory streams
+ * ------------------------------------------------------------------------------------------ */
 
 struct memory {
     uint8_t *data;
@@ -72,27 +89,27 @@ struct sennit_stream memory_reader(struct memory *m); /* from the start, limit =
 /* Prints and exits 1: tests stop at the first difference. */
 _Noreturn void die(const char *fmt, ...) SENNIT_PRINTF(1, 2);
 void *must(void *p);
-#define CHECK(cond)                                                                                                   \
-    do {                                                                                                              \
-        if (!(cond))                                                                                                  \
-            die("%s:%d: %s", __FILE__, __LINE__, #cond);                                                              \
+#define CHECK(cond)                                                                                \
+    do {                                                                                           \
+        if (!(cond))                                                                               \
+            die("%s:%d: %s", __FILE__, __LINE__, #cond);                                           \
     } while (0)
-#define OK(expr)                                                                                                      \
-    do {                                                                                                              \
-        struct sennit_error ok_err_ = {0};                                                                            \
-        struct sennit_error *err = &ok_err_;                                                                          \
-        if ((expr) != SENNIT_OK)                                                                                      \
-            die("%s:%d: %s: %s", __FILE__, __LINE__, #expr, err->message);                                            \
+#define OK(expr)                                                                                   \
+    do {                                                                                           \
+        struct sennit_error ok_err_ = {0};                                                         \
+        struct sennit_error *err = &ok_err_;                                                       \
+        if ((expr) != SENNIT_OK)                                                                   \
+            die("%s:%d: %s: %s", __FILE__, __LINE__, #expr, err->message);                         \
     } while (0)
 /* The call must be refused with exactly this status, and say why. */
-#define REFUSED(status, expr)                                                                                         \
-    do {                                                                                                              \
-        struct sennit_error ref_err_ = {0};                                                                           \
-        struct sennit_error *err = &ref_err_;                                                                         \
-        sennit_status got_ = (expr);                                                                                  \
-        if (got_ != (status) || ref_err_.code != got_ || ref_err_.message[0] == '\0')                                 \
-            die("%s:%d: %s: %s, expected %s (%s)", __FILE__, __LINE__, #expr, sennit_status_name(got_),               \
-                sennit_status_name(status), ref_err_.message);                                                        \
+#define REFUSED(status, expr)                                                                      \
+    do {                                                                                           \
+        struct sennit_error ref_err_ = {0};                                                        \
+        struct sennit_error *err = &ref_err_;                                                      \
+        sennit_status got_ = (expr);                                                               \
+        if (got_ != (status) || ref_err_.code != got_ || ref_err_.message[0] == '\0')              \
+            die("%s:%d: %s: %s, expected %s (%s)", __FILE__, __LINE__, #expr,                      \
+                sennit_status_name(got_), sennit_status_name(status), ref_err_.message);           \
     } while (0)
 
 #endif

@@ -1,5 +1,5 @@
-/* softmax(cap(q K^T * scale) with sink) V over a list of tokens, in double. Storage types are applied by arithmetic:
- * the nearest multiple of the spacing at that exponent, ties to even. */
+/* softmax(cap(q K^T * scale) with sink) V over a list of tokens, in double. Storage types are
+ * applied by arithmetic: the nearest multiple of the spacing at that exponent, ties to even. */
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
@@ -74,7 +74,8 @@ static void twin_cut(struct twin *t, uint64_t n_tokens)
 }
 
 /* One score; *size gathers the sum of |q * scale * k|, which bounds its rounding error. */
-static double twin_score(const struct twin *t, const float *q, uint32_t kv, uint64_t key, double *size)
+static double twin_score(const struct twin *t, const float *q, uint32_t kv, uint64_t key,
+                         double *size)
 {
     const struct sennit_cache_config *c = &t->g->config;
     const double *k = t->k + (key * c->n_kv_heads + kv) * c->d_k;
@@ -88,10 +89,10 @@ static double twin_score(const struct twin *t, const float *q, uint32_t kv, uint
     return cap != 0 ? cap * tanh(s / cap) : s;
 }
 
-/* The bound, with u = 2^-24: a score is a chain of d_k fused steps on a query that was rounded once (error at most
- * (d_k + 2) u sum|qk|; a soft cap adds a few u of the cap, and never steepens). A weight p = exp(s - m) is off by twice
- * that, relatively, and by 4u for exp. Sums over n keys, with a rescale per chunk and segment, add (n + n / 16 + 40) u. The
- * same again for the denominator. */
+/* The bound, with u = 2^-24: a score is a chain of d_k fused steps on a query that was rounded once
+ * (error at most (d_k + 2) u sum|qk|; a soft cap adds a few u of the cap, and never steepens). A
+ * weight p = exp(s - m) is off by twice that, relatively, and by 4u for exp. Sums over n keys, with
+ * a rescale per chunk and segment, add (n + n / 16 + 40) u. The same again for the denominator. */
 static double twin_bound(const struct twin *t, double size, uint64_t n, double largest)
 {
     double u = ldexp(1.0, -24), cap = t->g->soft_cap;
@@ -100,12 +101,13 @@ static double twin_bound(const struct twin *t, double size, uint64_t n, double l
     return 2 * relative * (1 + relative) * largest + 1e-37;
 }
 
-static double twin_attend(const struct twin *t, const float *q, uint32_t head, uint64_t n_keys, const uint8_t *mask,
-                          const float *sink, double *out)
+static double twin_attend(const struct twin *t, const float *q, uint32_t head, uint64_t n_keys,
+                          const uint8_t *mask, const float *sink, double *out)
 {
     const struct sennit_cache_config *c = &t->g->config;
     uint32_t kv = head / t->g->group;
-    double *s = must(malloc((n_keys + 1) * sizeof *s)), m = sink ? *sink : -INFINITY, size = 0, largest = 0, l = 0;
+    double *s = must(malloc((n_keys + 1) * sizeof *s)), m = sink ? *sink : -INFINITY, size = 0,
+           largest = 0, l = 0;
     CHECK(n_keys <= t->n);
     for (uint64_t j = 0; j < n_keys; j++) {
         s[j] = -INFINITY;
