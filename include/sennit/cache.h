@@ -151,7 +151,7 @@ SENNIT_API sennit_status sennit_cache_trim(struct sennit_cache *cache, uint64_t 
 
 /* ---- speculation: one verify round --------------------------------------------------------------------------- */
 
-/* The window of a row is what was appended since begin. While a round is open only append, attend, commit, rollback
+/* The window of a row is what was appended since begin. SENNIT_UNSUPPORTED with round_depth 0. While a round is open only append, attend, commit, rollback
  * and dispose are legal; all else is SENNIT_STATE. */
 SENNIT_API sennit_status sennit_cache_spec_round_begin(struct sennit_cache *cache, struct sennit_error *err);
 /* Full acceptance of every row's window. */
@@ -274,8 +274,11 @@ typedef enum sennit_role {
 } sennit_role;
 
 /* Opens a step: checks the spans (each row at most once) and reserves everything that the step needs, the attention's
- * scratch for n_heads query heads included. The only call of the step that can fail; SENNIT_RANGE past max_tokens,
- * SENNIT_NOMEM, SENNIT_STATE while a step is open. The spans are copied. */
+ * scratch for n_heads query heads included. The only call of the step that can fail; SENNIT_RANGE past max_tokens or,
+ * in a round, past round_depth; SENNIT_NOMEM; SENNIT_STATE while a step is open. The spans are copied.
+ * The caches of a pool share the scratch: begin the steps of all of them before the first attend_plan, and plan, run
+ * and merge one cache after the other. A begin that must grow the scratch while another cache's plan is in it is
+ * SENNIT_STATE. */
 SENNIT_API sennit_status sennit_cache_append_begin(struct sennit_cache *cache, const struct sennit_span *spans,
                                                    uint32_t n_spans, uint32_t n_heads, struct sennit_error *err);
 /* Stores heads first_head .. first_head + n_heads - 1 of tokens `token` .. `token + n_tokens - 1` of one span (token

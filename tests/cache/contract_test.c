@@ -602,6 +602,32 @@ static void threads_change_nothing(void **state)
     close_fixture(&f);
 }
 
+/* A token's output is the same from a decode step, from a prefill tile and from the naive family,
+ * over five segments whose merging order matters. */
+static void decode_equals_prefill(void **state)
+{
+    (void)state;
+    enum { BEFORE = 1100, LAST = 30 };
+    static float one[LAST][WIDTH], many[LAST][WIDTH], other[LAST][WIDTH];
+    struct fixture f;
+    open_fixture(&f, 1);
+    struct sennit_cache *a = serial(&f, 0, BEFORE), *b = serial(&f, 0, BEFORE), *c;
+    for (uint32_t i = 0; i < LAST; i++)
+        feed_row(&f, a, 0, BEFORE + i, 1, one[i]);
+    feed_row(&f, b, 0, BEFORE, LAST, many[0]);
+    struct sennit_cache_config config = f.g.config;
+    config.family = "naive";
+    OK(sennit_cache_create(&c, f.pool, &config, 1, err));
+    feed_row(&f, c, 0, 0, BEFORE, NULL);
+    feed_row(&f, c, 0, BEFORE, LAST, other[0]);
+    assert_memory_equal(one, many, sizeof one);
+    assert_memory_equal(one, other, sizeof one);
+    sennit_cache_dispose(&a);
+    sennit_cache_dispose(&b);
+    sennit_cache_dispose(&c);
+    close_fixture(&f);
+}
+
 /* Learned sinks and a soft cap take part in the same order everywhere: checked against one key by
  * hand. */
 static void sink_joins_the_sum(void **state)
@@ -673,6 +699,7 @@ int main(void)
         cmocka_unit_test(damaged_streams_are_refused),
         cmocka_unit_test(donors_do_not_change),
         cmocka_unit_test(threads_change_nothing),
+        cmocka_unit_test(decode_equals_prefill),
         cmocka_unit_test(sink_joins_the_sum),
         cmocka_unit_test(plans_do_not_collide),
     };

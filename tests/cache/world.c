@@ -34,6 +34,16 @@ static void long_geometry(struct world *w)
     w->g.group = 1;
 }
 
+/* Four segments, so that the order of merging shows. */
+static void segmented_geometry(struct world *w)
+{
+    w->max_len = 1000;
+    w->g.config.max_tokens = 0;
+    w->g.config.n_kv_heads = 1;
+    w->g.config.d_k = w->g.config.d_v = 2 + rng_below(&w->rng, 2);
+    w->g.group = 1 + rng_below(&w->rng, 2);
+}
+
 void world_open(struct world *w, const struct tested_family *family, sennit_type type,
                 uint64_t seed, uint32_t index, struct sn_pool *threads)
 {
@@ -44,6 +54,8 @@ void world_open(struct world *w, const struct tested_family *family, sennit_type
     family->geometry(rng, &w->g, type);
     if (index % 16 == 5)
         long_geometry(w);
+    if (index % 16 == 3)
+        segmented_geometry(w);
     w->g.config.family = family->name;
     w->g.config.max_span = 1 + rng_below(rng, 64);
     w->g.config.round_depth = 2 + rng_below(rng, 9);
