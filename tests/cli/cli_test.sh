@@ -331,16 +331,41 @@ case_chat() {
     printf 'Hello\n' | "$sennit" chat -m tiny.gguf -n 5000 >out 2>err || fail "-n above the context"
 }
 
+wait_for() { # up to 30 seconds for a text in out
+    for _ in $(seq 300); do
+        grep -aqF -- "$1" out 2>/dev/null && return
+        sleep 0.1
+    done
+}
+
 # A terminal of its own: prompts, a Ctrl-C that stops the answer and not the program.
 case_chat_terminal() {
     command -v script >/dev/null || { echo "SKIPPED: the program 'script' (bsdutils) is not installed"; exit 77; }
-    tiny_model --context 8192
-    # shellcheck disable=SC2016
-    { sleep 1; printf 'Hello\n'; sleep 1; printf '\003'; sleep 1; printf 'half a li\003'; sleep 0.5; printf '/stats\n'; sleep 0.3; printf '/exit\n'; sleep 0.5; } |
-        timeout 60 script -qec "$sennit chat -m tiny.gguf --isa scalar --threads 1 -n 8000 --ignore-eos" /dev/null >out 2>&1
+    tiny_model --context 100000
+    : >out
+    {
+        wait_for '/help lists'
+        printf 'Hello\n'
+        sleep 1
+        printf '\003'
+        wait_for '(stopped)'
+        printf 'half a li\003'
+        wait_for '/exit leaves)'
+        printf '/stats\n'
+        wait_for ' steps, '
+        printf '/exit\n'
+        sleep 0.5
+    } | timeout 120 script -qec "$sennit chat -m tiny.gguf --isa scalar --threads 1 -n 90000 --ignore-eos" /dev/null >out 2>&1
     grep -aqF '(stopped)' out || { fail "Ctrl-C did not stop the answer"; tail -c 600 out; }
     grep -aqF '/exit leaves)' out || fail "Ctrl-C at the prompt said nothing"
-    grep -aqF 'steps' out || { fail "the program did not go on after Ctrl-C"; tail -c 600 out; }
+    grep -aqF ' steps, ' out || { fail "the program did not go on after Ctrl-C"; tail -c 600 out; }
+}
+
+# True once the process has a handler for SIGINT.
+catches_interrupt() {
+    local mask
+    mask=$(sed -n 's/^SigCgt:[[:space:]]*//p' "/proc/$1/status" 2>/dev/null)
+    [ -n "$mask" ] && [ $((0x$mask & 2)) != 0 ]
 }
 
 case_interrupt() {
@@ -348,7 +373,11 @@ case_interrupt() {
     # A job in the background ignores SIGINT unless it has a handler, which is what is tested.
     "$sennit" generate -m tiny.gguf -p "go on and on" -n 90000 --ignore-eos --isa scalar --threads 1 --json >out 2>err &
     local pid=$! code
-    sleep 2
+    for _ in $(seq 300); do
+        catches_interrupt $pid && break
+        sleep 0.1
+    done
+    sleep 1
     kill -INT $pid
     wait $pid
     code=$?
