@@ -151,8 +151,8 @@ SENNIT_API sennit_status sennit_cache_trim(struct sennit_cache *cache, uint64_t 
 
 /* ---- speculation: one verify round --------------------------------------------------------------------------- */
 
-/* The window of a row is what was appended since begin. SENNIT_UNSUPPORTED with round_depth 0. While a round is open only append, attend, commit, rollback
- * and dispose are legal; all else is SENNIT_STATE. */
+/* The window of a row is what was appended since begin. SENNIT_UNSUPPORTED with round_depth 0. While a round is open
+ * only append, attend, commit, rollback and dispose are legal; all else is SENNIT_STATE. */
 SENNIT_API sennit_status sennit_cache_spec_round_begin(struct sennit_cache *cache, struct sennit_error *err);
 /* Full acceptance of every row's window. */
 SENNIT_API sennit_status sennit_cache_spec_round_commit(struct sennit_cache *cache, struct sennit_error *err);
