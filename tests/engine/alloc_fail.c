@@ -228,6 +228,7 @@ static struct outcome whole_life(const char *path, struct books *books)
     struct sennit_model *m = NULL;
     struct sennit_engine *engine = NULL;
     struct sennit_session *session = NULL;
+    struct sennit_tokenizer *alone = NULL;
     struct sennit_error err = {0};
     struct sennit_model_options mo = {.allocator = a, .n_threads = 2};
     struct sennit_engine_options eo = {.allocator = a,
@@ -238,11 +239,13 @@ static struct outcome whole_life(const char *path, struct books *books)
                                        .no_pin = true};
     bool ok = !refused(&o, 0, sennit_model_open(&m, path, &mo, &err), &err);
     ok = ok && !refused(&o, 1, sennit_engine_create(&engine, m, &eo, &err), &err);
+    ok = ok && !refused(&o, 2, sennit_tokenizer_open(&alone, path, &mo, &err), &err);
     ok = ok && text_calls(m, &o);
     ok = ok && !refused(&o, 3, sennit_session_create(&session, engine, &err), &err);
     ok = ok && run(engine, sennit_model_get_info(m)->n_vocab, session, &o);
     sennit_session_free(session);
     sennit_engine_free(engine);
+    sennit_tokenizer_free(alone);
     sennit_model_free(m);
     return o;
 }

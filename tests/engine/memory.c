@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { N_ROWS = 16, N_TOKENS = 1024, N_ANSWER = 8 };
+enum { N_ROWS = 16, N_TOKENS = 1024, N_ANSWER = 40 };
 static const uint64_t ROOM = (uint64_t)64 << 20;
 
 /* "VmRSS", "VmHWM" of this process, in bytes. */
@@ -121,6 +121,10 @@ static void run(const char *path)
            "most %.1f MB\n",
            most.rows, N_TOKENS, most.n_steps, mb(info->weight_bytes), mb(formula),
            mb(most.reserved), mb(most.cache), mb(most.resident), mb(allowed), mb(s->heap_peak));
+    /* Prompts are read one after the other; the first row still runs when the last one has been
+     * read. */
+    CHECK(most.rows == N_ROWS && most.cache >= formula / 10 * 9,
+          "the rows were not all there at once");
     CHECK(most.resident <= allowed, "too much");
     CHECK(s->cache_bytes == 0 && s->cache_reserved == 0,
           "%llu bytes of cache, %llu promised are left", (unsigned long long)s->cache_bytes,

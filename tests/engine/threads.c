@@ -248,6 +248,20 @@ static void many_clients(struct shared *s)
     pthread_join(killer, NULL);
 }
 
+/* A running engine without work waits; it does not spin. */
+static double idle_share(void)
+{
+    struct timespec before, after;
+    enum { MS = 400 };
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
+    nanosleep(&(struct timespec){.tv_nsec = MS * 1000000L}, NULL);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
+    double used =
+        (double)(after.tv_sec - before.tv_sec) + 1e-9 * (double)(after.tv_nsec - before.tv_nsec);
+    CHECK(used < 0.5 * MS / 1000, "an idle engine used %.3f s of CPU in %d ms", used, MS);
+    return used / (MS / 1000.0);
+}
+
 /* ---- stopping
  * --------------------------------------------------------------------------------------------------
  */
@@ -301,6 +315,7 @@ int main(int argc, char **argv)
     struct run_setting setting = {.isa = NULL, .n_threads = 2, .chunk = 16, .max_rows = 4};
     s.engine = run_engine(m, &setting);
     many_clients(&s);
+    double idle = idle_share();
     size_t finished = stop_with_work(&s, false);
     CHECK(finished == N_PROBLEMS, "only %zu of %d requests were finished by the stop", finished,
           N_PROBLEMS);
