@@ -331,6 +331,7 @@ int main(int argc, char **argv)
            "of conversations (%zu tokens reused); at most %u rows in a step\n",
            N_CLIENTS, s.per_client, s.n_whole, s.n_cancelled, s.n_dropped, s.n_turns, s.n_reused,
            stats->most_rows_in_step);
+    printf("idle: %.1f %% of one CPU\n", 100 * idle);
     printf(
         "stop: %zu of %d finished and as alone; stop with cancel: all ended, %zu of them whole\n",
         finished, N_PROBLEMS, survived);
