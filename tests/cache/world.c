@@ -7,12 +7,18 @@
  * --------------------------------------------------------------------------------------------------
  */
 
+/* Any level this CPU has; the slow one seldom. */
 static const char *random_isa(struct rng *rng)
 {
-    static const char *const names[] = {"scalar", "avx2", "avx512"};
     struct sn_cpu cpu = sn_cpu_detect();
-    uint32_t best = (uint32_t)sn_isa_best(&cpu);
-    return names[rng_chance(rng, 15) || best == 0 ? 0 : 1 + rng_below(rng, best)];
+    enum sn_isa levels[SN_ISA_COUNT];
+    uint32_t n = 0;
+    for (int isa = SN_ISA_SCALAR + 1; isa < SN_ISA_COUNT; isa++)
+        if (sn_isa_available(&cpu, (enum sn_isa)isa))
+            levels[n++] = (enum sn_isa)isa;
+    if (n == 0 || rng_chance(rng, 15))
+        return sn_isa_name(SN_ISA_SCALAR);
+    return sn_isa_name(levels[rng_below(rng, n)]);
 }
 
 static struct sennit_pool *open_pool(struct rng *rng)
