@@ -166,15 +166,16 @@ check_flags() { # BUILD_DIR
 
 # ---- symbols and headers ------------------------------------------------------------------------------------------
 check_symbols() { # LIBRARY
-    local name n=0
+    local name n=0 symbols
+    symbols=$(nm -D --defined-only "$1")
     while read -r name; do
         n=$((n + 1))
         case "$name" in sennit_*) ;; *) breach "$1" "exports '$name'; only sennit_* is public" ;; esac
-    done < <(nm -D --defined-only "$1" | awk '{ sub(/@.*/, "", $NF); print $NF }')
+    done < <(printf '%s\n' "$symbols" | awk '{ sub(/@.*/, "", $NF); print $NF }')
     [ "$n" -gt 0 ] || breach "$1" "exports nothing"
     # Every function that the headers promise is there.
     while read -r name; do
-        nm -D --defined-only "$1" | grep -qE " $name(@|$)" || breach "$1" "does not export $name, which a public header declares"
+        grep -qE " $name(@|$)" <<<"$symbols" || breach "$1" "does not export $name, which a public header declares"
     done < <(cat include/sennit/*.h | tr '\n' ' ' | grep -oE 'SENNIT_API[^;({]*[ *]sennit_[a-z0-9_]+\(' | grep -oE 'sennit_[a-z0-9_]+\($' | tr -d '(' | sort -u)
 }
 

@@ -34,7 +34,7 @@ for kind in shared static; do
         # shellcheck disable=SC2086
         "$cc" -std=c17 -Wall -Wextra -Werror $flags "examples/$name.c" -o "$tmp/$name-$kind" -pthread $libs
     done
-    if [ $kind = static ] && ldd "$tmp/hello-static" | grep -q libsennit; then
+    if [ $kind = static ] && grep -q libsennit <<<"$(ldd "$tmp/hello-static")"; then
         echo "the static example uses the shared library"
         exit 1
     fi

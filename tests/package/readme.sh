@@ -14,7 +14,7 @@ named=$(grep -E '^\|.*\| `[a-z0-9-]+`' README.md | sed -E 's/.*\| (`[^|]*) \|$/\
 [ "$(printf '%s\n' "$named" | wc -l)" -ge 10 ] || { echo "README.md: the promises name no tests any more"; status=1; }
 for name in $named; do
     case "$name" in *qemu*) command -v qemu-x86_64 >/dev/null || continue ;; esac # not registered without it
-    printf '%s\n' "$tests" | grep -qx -- "$name" || { echo "README.md: there is no test '$name'"; status=1; }
+    grep -qx -- "$name" <<<"$tests" || { echo "README.md: there is no test '$name'"; status=1; }
 done
 # Files that the documents link to.
 for doc in README.md CONTRIBUTING.md docs/*.md; do
