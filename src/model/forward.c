@@ -167,6 +167,7 @@ static void run_worker(void *ctx, int worker, int n_workers)
 
 void sn_forward_run(struct sn_forward *f)
 {
+    f->n_rows = f->n_tokens;
     for (uint32_t i = 0; i < f->n_tokens; i++)
         f->fault[i] = 0;
     for (uint32_t i = 0; i < 2 * f->m->hp.n_layers + 1; i++)

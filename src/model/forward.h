@@ -5,7 +5,8 @@
  *
  *   ids -> embed -> x f32 [n_tokens, d_model]
  *   layer: norm -> q k v (rotate, append) -> attend -> o, + x -> norm -> gate up -> down, + x
- *   head:  the rows that sample or report -> norm -> logits f32 [n_logits, logits_ld] -> on_logits per row */
+ *   last layer, after attend: the rows that sample or report go on alone
+ *   head:  norm -> logits f32 [n_logits, logits_ld] -> on_logits per row */
 #ifndef SN_FORWARD_H
 #define SN_FORWARD_H
 
@@ -41,9 +42,10 @@ struct sn_forward {
     struct sennit_cache *const *caches; /* [n_layers] */
     const struct sennit_span *spans;
     uint32_t n_spans, n_tokens, n_logits;
+    uint32_t n_rows;          /* of x that the parts work on: n_tokens, then n_logits after sn_part_narrow */
     int32_t *ids;             /* [n_tokens] */
     uint32_t *token_span;     /* [n_tokens] index of the span */
-    uint32_t *logit_tokens;   /* [n_logits] token whose logits are wanted */
+    uint32_t *logit_tokens;   /* [n_logits] tokens whose logits are wanted, ascending */
     sn_logits_fn on_logits;
     void *on_logits_ctx;
 
@@ -87,6 +89,9 @@ const struct sn_acts *sn_part_norm(struct sn_forward *f, struct sn_lane *lane, c
 void sn_part_qkv(struct sn_forward *f, struct sn_lane *lane, uint32_t layer, const struct sn_acts *in, bool half);
 /* The cache's attention into f->attn. */
 void sn_part_attend(struct sn_forward *f, struct sn_lane *lane, uint32_t layer);
+/* After the last layer's attention, whose keys and values every token had to leave, only the rows with wanted logits go
+ * on: they move to the front of x and f->attn. */
+void sn_part_narrow(struct sn_forward *f, struct sn_lane *lane);
 /* x += w * attention output. */
 void sn_part_attn_out(struct sn_forward *f, struct sn_lane *lane, const struct sn_weights *o);
 /* x += down * (gate(gate * in) * (up * in)) */

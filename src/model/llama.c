@@ -11,12 +11,14 @@
 
 #include <stdio.h>
 
-static sennit_status load_layer(struct sennit_model *m, struct sn_loader *ld, uint32_t i, struct sennit_error *err)
+static sennit_status load_layer(struct sennit_model *m, struct sn_loader *ld, uint32_t i,
+                                struct sennit_error *err)
 {
     const struct sn_hparams *hp = &m->hp;
     struct sn_layer *l = &m->layers[i];
-    size_t d = hp->d_model, nq = (size_t)hp->n_heads * hp->d_k, nk = (size_t)hp->n_kv_heads * hp->d_k,
-           nv = (size_t)hp->n_kv_heads * hp->d_v, no = (size_t)hp->n_heads * hp->d_v;
+    size_t d = hp->d_model, nq = (size_t)hp->n_heads * hp->d_k,
+           nk = (size_t)hp->n_kv_heads * hp->d_k, nv = (size_t)hp->n_kv_heads * hp->d_v,
+           no = (size_t)hp->n_heads * hp->d_v;
     char name[96];
 #define NAME(suffix) (snprintf(name, sizeof name, "blk.%u.%s.weight", i, suffix), name)
     SN_TRY(sn_load_vector(ld, NAME("attn_norm"), d, &l->attn_norm, err));
@@ -56,9 +58,12 @@ static void forward(struct sn_forward *f, struct sn_lane *lane)
         const struct sn_layer *l = &m->layers[i];
         uint32_t qkv_forms = sn_form_bit(&l->q) | sn_form_bit(&l->k) | sn_form_bit(&l->v);
         const struct sn_acts *in = sn_part_norm(f, lane, l->attn_norm, qkv_forms);
-        sn_part_qkv(f, lane, i, in, false);  /* q [n_tokens, n_heads, d_k]; keys and values to the cache */
-        sn_part_attend(f, lane, i);          /* attn [n_tokens, n_heads, d_v] */
-        sn_part_attn_out(f, lane, &l->o);    /* x += o(attn) */
+        sn_part_qkv(f, lane, i, in,
+                    false);         /* q [n_tokens, n_heads, d_k]; keys and values to the cache */
+        sn_part_attend(f, lane, i); /* attn [n_tokens, n_heads, d_v] */
+        if (i + 1 == m->hp.n_layers)
+            sn_part_narrow(f, lane);      /* x [n_logits, d_model] from here on */
+        sn_part_attn_out(f, lane, &l->o); /* x += o(attn) */
         in = sn_part_norm(f, lane, l->ffn_norm, sn_form_bit(&l->gate) | sn_form_bit(&l->up));
         sn_part_mlp(f, lane, l, in, SN_K_silu_mul); /* x += down(silu(gate) * up) */
     }

@@ -3,24 +3,33 @@
 
 #include "kernel/math.h"
 
-/* ---- small tools ----------------------------------------------------------------------------------------------- */
+/* ---- small tools
+ * -----------------------------------------------------------------------------------------------
+ */
 
-static void barrier(struct sn_forward *f, struct sn_lane *lane) { sn_pool_barrier(f->threads, lane->index); }
+static void barrier(struct sn_forward *f, struct sn_lane *lane)
+{
+    sn_pool_barrier(f->threads, lane->index);
+}
 
-/* Stores n values of one row, from column `first` on, in one form. Quantized forms need whole blocks. */
-static void put(struct sn_forward *f, struct sn_lane *lane, const struct sn_acts *acts, size_t row, size_t first,
-                size_t n, const float *values)
+/* Stores n values of one row, from column `first` on, in one form. Quantized forms need whole
+ * blocks. */
+static void put(struct sn_forward *f, struct sn_lane *lane, const struct sn_acts *acts, size_t row,
+                size_t first, size_t n, const float *values)
 {
     if (acts->form == SN_ACT_F32) {
-        memcpy((float *)acts->data + row * sn_act_ld(acts->n_in) + first, values, n * sizeof *values);
+        memcpy((float *)acts->data + row * sn_act_ld(acts->n_in) + first, values,
+               n * sizeof *values);
         return;
     }
     uint8_t *tile = sn_act_tile(acts, row / SN_TILE_ROWS) + first / SN_BLOCK * SN_TILE_BLOCK_BYTES;
-    SN_CALL(f->k, lane->calls, act_quantize, values, n / SN_BLOCK, acts->form, tile, row % SN_TILE_ROWS);
+    SN_CALL(f->k, lane->calls, act_quantize, values, n / SN_BLOCK, acts->form, tile,
+            row % SN_TILE_ROWS);
 }
 
-static void put_forms(struct sn_forward *f, struct sn_lane *lane, const struct sn_acts acts[SN_ACT_COUNT],
-                      uint32_t forms, size_t row, size_t n, const float *values)
+static void put_forms(struct sn_forward *f, struct sn_lane *lane,
+                      const struct sn_acts acts[SN_ACT_COUNT], uint32_t forms, size_t row, size_t n,
+                      const float *values)
 {
     for (int form = 0; form < SN_ACT_COUNT; form++)
         if (forms >> form & 1)
@@ -31,14 +40,13 @@ static void put_forms(struct sn_forward *f, struct sn_lane *lane, const struct s
 struct rows {
     const float *data;
     size_t stride, n_in;
-    const uint32_t *pick; /* row i is data row pick[i]; NULL = i */
-    const float *norm;    /* RMS norm weights, or NULL */
+    const float *norm; /* RMS norm weights, or NULL */
 };
 
 static void code_row(struct sn_forward *f, struct sn_lane *lane, const struct rows *src, size_t i,
                      const struct sn_acts acts[SN_ACT_COUNT], uint32_t forms)
 {
-    const float *x = src->data + (src->pick ? src->pick[i] : i) * src->stride;
+    const float *x = src->data + i * src->stride;
     if (src->norm) {
         SN_CALL(f->k, lane->calls, rms_norm, x, src->norm, src->n_in, f->m->hp.norm_eps, lane->row);
         x = lane->row;
@@ -46,9 +54,10 @@ static void code_row(struct sn_forward *f, struct sn_lane *lane, const struct ro
     put_forms(f, lane, acts, forms, i, src->n_in, x);
 }
 
-/* Codes n rows for the next product. Few rows: each worker codes all of them for itself; otherwise the rows are split
- * and a barrier ends the part. */
-static const struct sn_acts *code_rows(struct sn_forward *f, struct sn_lane *lane, const struct rows *src, size_t n,
+/* Codes n rows for the next product. Few rows: each worker codes all of them for itself; otherwise
+ * the rows are split and a barrier ends the part. */
+static const struct sn_acts *code_rows(struct sn_forward *f, struct sn_lane *lane,
+                                       const struct rows *src, size_t n,
                                        struct sn_acts shared[SN_ACT_COUNT], uint32_t forms)
 {
     if (n <= SN_PRIVATE_ROWS) {
@@ -67,8 +76,9 @@ static const struct sn_acts *code_rows(struct sn_forward *f, struct sn_lane *lan
 }
 
 /* One product: panels panel .. panel + n_panels - 1 of w over rows row .. row + n_rows - 1. */
-static void product(struct sn_forward *f, struct sn_lane *lane, const struct sn_weights *w, const struct sn_acts *in,
-                    size_t panel, size_t n_panels, size_t row, size_t n_rows, float *y, size_t ldy)
+static void product(struct sn_forward *f, struct sn_lane *lane, const struct sn_weights *w,
+                    const struct sn_acts *in, size_t panel, size_t n_panels, size_t row,
+                    size_t n_rows, float *y, size_t ldy)
 {
     struct sn_gemm_args args = {.w = w,
                                 .x = &in[sn_act_form(w->type)],
@@ -83,9 +93,13 @@ static void product(struct sn_forward *f, struct sn_lane *lane, const struct sn_
     lane->weight_bytes += sn_weights_bytes(w->type, w->n_in, SN_PANEL) * n_panels;
 }
 
-static size_t n_row_blocks(size_t n_rows) { return sn_div_up(n_rows, SN_ROW_BLOCK); }
+static size_t n_row_blocks(size_t n_rows)
+{
+    return sn_div_up(n_rows, SN_ROW_BLOCK);
+}
 
-/* ---- embedding and rotation angles ------------------------------------------------------------------------------ */
+/* ---- embedding and rotation angles
+ * ------------------------------------------------------------------------------ */
 
 static void angles(const struct sn_forward *f, size_t token)
 {
@@ -111,14 +125,17 @@ void sn_part_embed(struct sn_forward *f, struct sn_lane *lane)
     barrier(f, lane);
 }
 
-const struct sn_acts *sn_part_norm(struct sn_forward *f, struct sn_lane *lane, const float *weight, uint32_t forms)
+const struct sn_acts *sn_part_norm(struct sn_forward *f, struct sn_lane *lane, const float *weight,
+                                   uint32_t forms)
 {
     size_t d = f->m->hp.d_model;
     struct rows src = {.data = f->x, .stride = d, .n_in = d, .norm = weight};
-    return code_rows(f, lane, &src, f->n_tokens, f->in, forms);
+    return code_rows(f, lane, &src, f->n_rows, f->in, forms);
 }
 
-/* ---- attention -------------------------------------------------------------------------------------------------- */
+/* ---- attention
+ * --------------------------------------------------------------------------------------------------
+ */
 
 /* q, k or v of one layer, cut into groups of whole heads that are also whole panels. */
 struct head_group {
@@ -127,9 +144,11 @@ struct head_group {
     size_t dim, n_heads, heads_per_group, n_groups;
 };
 
-static struct head_group group_heads(const struct sn_weights *w, sennit_role role, size_t dim, size_t n_heads)
+static struct head_group group_heads(const struct sn_weights *w, sennit_role role, size_t dim,
+                                     size_t n_heads)
 {
-    struct head_group g = {.w = w, .role = role, .dim = dim, .n_heads = n_heads, .heads_per_group = 1};
+    struct head_group g = {
+        .w = w, .role = role, .dim = dim, .n_heads = n_heads, .heads_per_group = 1};
     while (g.heads_per_group * dim % SN_PANEL != 0)
         g.heads_per_group++;
     g.n_groups = sn_div_up(n_heads, g.heads_per_group);
@@ -146,17 +165,20 @@ static void rotate(struct sn_forward *f, struct sn_lane *lane, float *head, size
         SN_CALL(f->k, lane->calls, rope_pair, head, cos, sin, n);
 }
 
-/* Keys or values of rows row .. row + n_rows - 1 to the cache, one call per span. An infinity is noted here, because
- * a 16-bit store would turn it into a large finite number and hide the fault. */
-static void append(struct sn_forward *f, struct sn_lane *lane, uint32_t layer, const struct head_group *g, size_t head,
-                   size_t n_heads, size_t row, size_t n_rows)
+/* Keys or values of rows row .. row + n_rows - 1 to the cache, one call per span. An infinity is
+ * noted here, because a 16-bit store would turn it into a large finite number and hide the fault.
+ */
+static void append(struct sn_forward *f, struct sn_lane *lane, uint32_t layer,
+                   const struct head_group *g, size_t head, size_t n_heads, size_t row,
+                   size_t n_rows)
 {
     for (size_t r = row; r < row + n_rows;) {
         const struct sennit_span *span = &f->spans[f->token_span[r]];
         size_t end = sn_min_size(row + n_rows, (size_t)span->first_token + span->n_tokens);
-        sennit_cache_append_tile(f->caches[layer], f->token_span[r], (uint32_t)(r - span->first_token),
-                                 (uint32_t)(end - r), g->role, (uint32_t)head, (uint32_t)n_heads,
-                                 lane->tile + (r - row) * f->tile_ld, f->tile_ld, (uint32_t)lane->index);
+        sennit_cache_append_tile(
+            f->caches[layer], f->token_span[r], (uint32_t)(r - span->first_token),
+            (uint32_t)(end - r), g->role, (uint32_t)head, (uint32_t)n_heads,
+            lane->tile + (r - row) * f->tile_ld, f->tile_ld, (uint32_t)lane->index);
         r = end;
     }
     for (size_t i = 0; i < n_rows; i++)
@@ -164,27 +186,32 @@ static void append(struct sn_forward *f, struct sn_lane *lane, uint32_t layer, c
             atomic_store_explicit(&f->fault[row + i], 1, memory_order_relaxed);
 }
 
-static void project_heads(struct sn_forward *f, struct sn_lane *lane, uint32_t layer, const struct sn_acts *in,
-                          const struct head_group *g, size_t group, size_t row, size_t n_rows, bool half)
+static void project_heads(struct sn_forward *f, struct sn_lane *lane, uint32_t layer,
+                          const struct sn_acts *in, const struct head_group *g, size_t group,
+                          size_t row, size_t n_rows, bool half)
 {
-    size_t head = group * g->heads_per_group, n_heads = sn_min_size(g->heads_per_group, g->n_heads - head);
+    size_t head = group * g->heads_per_group,
+           n_heads = sn_min_size(g->heads_per_group, g->n_heads - head);
     size_t panels = g->heads_per_group * g->dim / SN_PANEL, panel = group * panels;
     panels = sn_min_size(panels, g->w->n_panels - panel);
-    product(f, lane, g->w, in, panel, panels, row, n_rows, lane->tile, f->tile_ld);
+    bool query = g->role == SENNIT_ROLE_COUNT,
+         in_place = query && panels * SN_PANEL == n_heads * g->dim;
+    float *q = f->q + (row * g->n_heads + head) * g->dim, *y = in_place ? q : lane->tile;
+    size_t ldq = g->n_heads * g->dim, ldy = in_place ? ldq : f->tile_ld;
+    product(f, lane, g->w, in, panel, panels, row, n_rows, y, ldy);
     if (g->role != SENNIT_ROLE_VALUE)
         for (size_t i = 0; i < n_rows; i++)
             for (size_t h = 0; h < n_heads; h++)
-                rotate(f, lane, lane->tile + i * f->tile_ld + h * g->dim, row + i, half);
-    if (g->role != SENNIT_ROLE_COUNT) {
+                rotate(f, lane, y + i * ldy + h * g->dim, row + i, half);
+    if (!query)
         append(f, lane, layer, g, head, n_heads, row, n_rows);
-        return;
-    }
-    for (size_t i = 0; i < n_rows; i++)
-        memcpy(f->q + ((row + i) * g->n_heads + head) * g->dim, lane->tile + i * f->tile_ld,
-               n_heads * g->dim * sizeof(float));
+    for (size_t i = 0; query && !in_place && i < n_rows;
+         i++) /* columns past the last head stay behind */
+        memcpy(q + i * ldq, y + i * ldy, n_heads * g->dim * sizeof(float));
 }
 
-/* The plan only needs to know where queries and results lie, so worker 0 makes it while the products run. */
+/* The plan only needs to know where queries and results lie, so worker 0 makes it while the
+ * products run. */
 static void plan_attention(struct sn_forward *f, uint32_t layer)
 {
     const struct sn_hparams *hp = &f->m->hp;
@@ -198,7 +225,8 @@ static void plan_attention(struct sn_forward *f, uint32_t layer)
     sennit_cache_attend_plan(f->caches[layer], &in, &f->n_items, &f->n_merges);
 }
 
-void sn_part_qkv(struct sn_forward *f, struct sn_lane *lane, uint32_t layer, const struct sn_acts *in, bool half)
+void sn_part_qkv(struct sn_forward *f, struct sn_lane *lane, uint32_t layer,
+                 const struct sn_acts *in, bool half)
 {
     const struct sn_hparams *hp = &f->m->hp;
     const struct sn_layer *l = &f->m->layers[layer];
@@ -215,7 +243,8 @@ void sn_part_qkv(struct sn_forward *f, struct sn_lane *lane, uint32_t layer, con
         size_t row = unit / per_block * SN_ROW_BLOCK, g = unit % per_block, which = 0;
         while (g >= groups[which].n_groups)
             g -= groups[which++].n_groups;
-        project_heads(f, lane, layer, in, &groups[which], g, row, sn_min_size(SN_ROW_BLOCK, f->n_tokens - row), half);
+        project_heads(f, lane, layer, in, &groups[which], g, row,
+                      sn_min_size(SN_ROW_BLOCK, f->n_tokens - row), half);
     }
     barrier(f, lane);
 }
@@ -234,21 +263,41 @@ void sn_part_attend(struct sn_forward *f, struct sn_lane *lane, uint32_t layer)
     barrier(f, lane);
 }
 
-/* ---- products that end in the residual stream ------------------------------------------------------------------- */
+void sn_part_narrow(struct sn_forward *f, struct sn_lane *lane)
+{
+    size_t d = f->m->hp.d_model, mid = (size_t)f->m->hp.n_heads * f->m->hp.d_v;
+    if (f->n_logits == f->n_tokens)
+        return;
+    if (lane->index == 0) {
+        for (size_t i = 0; i < f->n_logits;
+             i++) { /* ascending tokens: no row is overwritten before it is read */
+            memmove(f->x + i * d, f->x + f->logit_tokens[i] * d, d * sizeof *f->x);
+            memmove(f->attn + i * mid, f->attn + f->logit_tokens[i] * mid, mid * sizeof *f->attn);
+        }
+        f->n_rows = f->n_logits;
+    }
+    barrier(f, lane);
+}
+
+/* ---- products that end in the residual stream
+ * ------------------------------------------------------------------- */
 
 enum { COLUMNS = 64, PANELS = COLUMNS / SN_PANEL };
 
-static void add_product(struct sn_forward *f, struct sn_lane *lane, const struct sn_weights *w, const struct sn_acts *in)
+static void add_product(struct sn_forward *f, struct sn_lane *lane, const struct sn_weights *w,
+                        const struct sn_acts *in)
 {
     size_t per_block = sn_div_up(w->n_panels, PANELS), d = f->m->hp.d_model, first, last;
-    sn_split(per_block * n_row_blocks(f->n_tokens), lane->index, lane->n_lanes, &first, &last);
+    sn_split(per_block * n_row_blocks(f->n_rows), lane->index, lane->n_lanes, &first, &last);
     for (size_t unit = first; unit < last; unit++) {
         size_t row = unit / per_block * SN_ROW_BLOCK, panel = unit % per_block * PANELS;
-        size_t n_rows = sn_min_size(SN_ROW_BLOCK, f->n_tokens - row), n_panels = sn_min_size(PANELS, w->n_panels - panel);
+        size_t n_rows = sn_min_size(SN_ROW_BLOCK, f->n_rows - row),
+               n_panels = sn_min_size(PANELS, w->n_panels - panel);
         size_t column = panel * SN_PANEL, n = sn_min_size(n_panels * SN_PANEL, d - column);
         product(f, lane, w, in, panel, n_panels, row, n_rows, lane->tile, f->tile_ld);
         for (size_t i = 0; i < n_rows; i++)
-            SN_CALL(f->k, lane->calls, add, f->x + (row + i) * d + column, lane->tile + i * f->tile_ld, n);
+            SN_CALL(f->k, lane->calls, add, f->x + (row + i) * d + column,
+                    lane->tile + i * f->tile_ld, n);
     }
     barrier(f, lane);
 }
@@ -257,11 +306,11 @@ void sn_part_attn_out(struct sn_forward *f, struct sn_lane *lane, const struct s
 {
     size_t n = (size_t)f->m->hp.n_heads * f->m->hp.d_v;
     struct rows src = {.data = f->attn, .stride = n, .n_in = n};
-    add_product(f, lane, o, code_rows(f, lane, &src, f->n_tokens, f->mid, sn_form_bit(o)));
+    add_product(f, lane, o, code_rows(f, lane, &src, f->n_rows, f->mid, sn_form_bit(o)));
 }
 
-static void gate_values(struct sn_forward *f, struct sn_lane *lane, enum sn_kernel_id gate, float *g, const float *u,
-                        size_t n)
+static void gate_values(struct sn_forward *f, struct sn_lane *lane, enum sn_kernel_id gate,
+                        float *g, const float *u, size_t n)
 {
     if (gate == SN_K_gelu_tanh_mul)
         SN_CALL(f->k, lane->calls, gelu_tanh_mul, g, u, n, g);
@@ -271,16 +320,19 @@ static void gate_values(struct sn_forward *f, struct sn_lane *lane, enum sn_kern
         SN_CALL(f->k, lane->calls, silu_mul, g, u, n, g);
 }
 
-void sn_part_mlp(struct sn_forward *f, struct sn_lane *lane, const struct sn_layer *l, const struct sn_acts *in,
-                 enum sn_kernel_id gate)
+void sn_part_mlp(struct sn_forward *f, struct sn_lane *lane, const struct sn_layer *l,
+                 const struct sn_acts *in, enum sn_kernel_id gate)
 {
-    enum { HALF = COLUMNS / 2, HALF_PANELS = HALF / SN_PANEL }; /* one block of 32 gated values per unit */
+    enum {
+        HALF = COLUMNS / 2,
+        HALF_PANELS = HALF / SN_PANEL
+    }; /* one block of 32 gated values per unit */
     size_t per_block = sn_div_up(l->gate.n_panels, HALF_PANELS), d_ff = f->m->hp.d_ff, first, last;
     const struct sn_acts *out = &f->ff[sn_act_form(l->down.type)];
-    sn_split(per_block * n_row_blocks(f->n_tokens), lane->index, lane->n_lanes, &first, &last);
+    sn_split(per_block * n_row_blocks(f->n_rows), lane->index, lane->n_lanes, &first, &last);
     for (size_t unit = first; unit < last; unit++) {
         size_t row = unit / per_block * SN_ROW_BLOCK, panel = unit % per_block * HALF_PANELS;
-        size_t n_rows = sn_min_size(SN_ROW_BLOCK, f->n_tokens - row);
+        size_t n_rows = sn_min_size(SN_ROW_BLOCK, f->n_rows - row);
         size_t n_panels = sn_min_size(HALF_PANELS, l->gate.n_panels - panel);
         size_t column = panel * SN_PANEL, n = sn_min_size(HALF, d_ff - column);
         product(f, lane, &l->gate, in, panel, n_panels, row, n_rows, lane->tile, f->tile_ld);
@@ -295,7 +347,9 @@ void sn_part_mlp(struct sn_forward *f, struct sn_lane *lane, const struct sn_lay
     add_product(f, lane, &l->down, f->ff);
 }
 
-/* ---- head ------------------------------------------------------------------------------------------------------- */
+/* ---- head
+ * -------------------------------------------------------------------------------------------------------
+ */
 
 void sn_part_head(struct sn_forward *f, struct sn_lane *lane)
 {
@@ -303,12 +357,12 @@ void sn_part_head(struct sn_forward *f, struct sn_lane *lane)
     size_t d = f->m->hp.d_model, first, last;
     if (f->n_logits == 0)
         return;
-    struct rows src = {.data = f->x, .stride = d, .n_in = d, .pick = f->logit_tokens, .norm = f->m->out_norm};
+    struct rows src = {.data = f->x, .stride = d, .n_in = d, .norm = f->m->out_norm};
     const struct sn_acts *in = code_rows(f, lane, &src, f->n_logits, f->top, sn_form_bit(w));
     sn_split(w->n_panels, lane->index, lane->n_lanes, &first, &last);
     for (size_t panel = first; panel < last; panel += PANELS)
-        product(f, lane, w, in, panel, sn_min_size(PANELS, last - panel), 0, f->n_logits, f->logits + panel * SN_PANEL,
-                f->logits_ld);
+        product(f, lane, w, in, panel, sn_min_size(PANELS, last - panel), 0, f->n_logits,
+                f->logits + panel * SN_PANEL, f->logits_ld);
     barrier(f, lane);
     if (!f->on_logits)
         return;
