@@ -1,8 +1,11 @@
 #!/usr/bin/env bash
 # Compares sennit with llama.cpp on one model file on this machine.
 #
-#   bench/compare-llamacpp.sh --model FILE.gguf [--sennit PATH] [options of compare.py]
-#   bench/compare-llamacpp.sh --build-only
+#   bench/compare-llamacpp.sh [--no-amx] --model FILE.gguf [--sennit PATH] [options of compare.py]
+#   bench/compare-llamacpp.sh [--no-amx] --build-only
+#
+# --no-amx builds the peer without AMX tiles, in a tree of its own: on a CPU that has them, this is the peer that
+# AVX-512 CPUs without them get (Zen 4, Ice Lake).
 #
 # llama.cpp comes as the sources inside the llama-cpp-python package and is built for this CPU under
 # ${XDG_CACHE_HOME:-~/.cache}/sennit/peer (once; JOBS=n for n compiler jobs, default 1). Its own
@@ -15,7 +18,15 @@ here=$(cd "$(dirname "$0")" && pwd)
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/sennit
 peer=$cache/peer
 sources=$peer/llama_cpp_python-$version/vendor/llama.cpp
-bench=$peer/build/bin/llama-batched-bench
+tree=build
+instructions=(-DGGML_NATIVE=ON)
+if [ "${1:-}" = --no-amx ]; then
+    shift
+    tree=build-noamx
+    instructions=(-DGGML_NATIVE=OFF -DGGML_AVX=ON -DGGML_AVX2=ON -DGGML_FMA=ON -DGGML_F16C=ON -DGGML_BMI2=ON
+        -DGGML_AVX512=ON -DGGML_AVX512_VBMI=ON -DGGML_AVX512_VNNI=ON -DGGML_AVX512_BF16=ON)
+fi
+bench=$peer/$tree/bin/llama-batched-bench
 
 need() {
     command -v "$1" >/dev/null || { echo "compare-llamacpp: $1 is missing: install $2" >&2; exit 1; }
@@ -43,18 +54,18 @@ repair() {
 # Release, for exactly this CPU, shared libraries, llama.cpp's other defaults (OpenMP, repacking, llamafile, AMX
 # where the CPU has it): the build its users get.
 build() {
-    [ -f "$peer/build/CMakeCache.txt" ] ||
-        cmake -S "$sources" -B "$peer/build" -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON -DBUILD_SHARED_LIBS=ON \
+    [ -f "$peer/$tree/CMakeCache.txt" ] ||
+        cmake -S "$sources" -B "$peer/$tree" -DCMAKE_BUILD_TYPE=Release "${instructions[@]}" -DBUILD_SHARED_LIBS=ON \
             -DLLAMA_CURL=OFF -DLLAMA_OPENSSL=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF \
             -DLLAMA_BUILD_SERVER=OFF -DLLAMA_BUILD_UI=OFF >"$peer/configure.log" ||
         { cat "$peer/configure.log" >&2; exit 1; }
-    cmake --build "$peer/build" -j "${JOBS:-1}" --target llama-batched-bench >"$peer/build.log" 2>&1 ||
-        { tail -n 30 "$peer/build.log" >&2; exit 1; }
+    cmake --build "$peer/$tree" -j "${JOBS:-1}" --target llama-batched-bench >"$peer/$tree.log" 2>&1 ||
+        { tail -n 30 "$peer/$tree.log" >&2; exit 1; }
 }
 
 need python3 python3; need cmake cmake; need g++ g++; need cc gcc; need taskset util-linux
 fetch
-[ -x "$bench" ] || echo "compare-llamacpp: building llama.cpp, this takes a while (log: $peer/build.log)" >&2
+[ -x "$bench" ] || echo "compare-llamacpp: building llama.cpp, this takes a while (log: $peer/$tree.log)" >&2
 build
 cc -O2 -std=c17 -pthread -o "$peer/probe" "$here/probe.c"
 if [ "${1:-}" = --build-only ]; then

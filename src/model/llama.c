@@ -40,10 +40,8 @@ static sennit_status load(struct sennit_model *m, struct sn_loader *ld, struct s
     struct sn_hparams *hp = &m->hp;
     SN_TRY(sn_load_matrix(ld, "token_embd.weight", hp->d_model, hp->n_vocab, &m->embed, err));
     SN_TRY(sn_load_vector(ld, "output_norm.weight", hp->d_model, &m->out_norm, err));
-    m->tied = !sn_loader_has(ld, "output.weight");
-    if (m->tied)
-        m->head = m->embed;
-    else
+    m->head = m->embed; /* tied, unless the file has an output of its own */
+    if (sn_loader_has(ld, "output.weight"))
         SN_TRY(sn_load_matrix(ld, "output.weight", hp->d_model, hp->n_vocab, &m->head, err));
     for (uint32_t i = 0; i < hp->n_layers; i++)
         SN_TRY(load_layer(m, ld, i, err));

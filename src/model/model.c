@@ -104,7 +104,7 @@ static sennit_status load_all(struct sennit_model *m, const struct sn_gguf *g, c
     SN_TRY(pick_arch(m, g, err));
     SN_TRY(copy_text(m, g, "general.name", &m->name, &m->name_bytes, err));
     struct sn_loader ld;
-    SN_TRY(sn_loader_init(&ld, &m->heap, g, o->n_threads, err));
+    SN_TRY(sn_loader_init(&ld, &m->heap, g, o->n_threads, &m->arena, &m->arena_bytes, err));
     sennit_status st = m->arch->load(m, &ld, err);
     if (st == SENNIT_OK)
         st = sn_loader_finish(&ld, err);
@@ -186,18 +186,13 @@ void sn_model_free(struct sennit_model *m)
     struct sn_heap *heap = &m->heap;
     for (uint32_t i = 0; m->layers && i < m->hp.n_layers; i++) {
         struct sn_layer *l = &m->layers[i];
-        struct sn_weights *all[] = {&l->q, &l->k, &l->v, &l->o, &l->gate, &l->up, &l->down};
-        for (size_t j = 0; j < SN_ARRAY_LEN(all); j++)
-            sn_weights_release(heap, all[j]);
         sn_free(heap, SN_USE_WEIGHTS, l->attn_norm, m->hp.d_model * sizeof(float));
         sn_free(heap, SN_USE_WEIGHTS, l->ffn_norm, m->hp.d_model * sizeof(float));
     }
     sn_free(heap, SN_USE_WEIGHTS, m->layers, m->hp.n_layers * sizeof *m->layers);
     sn_free(heap, SN_USE_WEIGHTS, m->out_norm, m->hp.d_model * sizeof(float));
     sn_free(heap, SN_USE_WEIGHTS, m->rope_freq, m->hp.n_rot / 2 * sizeof *m->rope_freq);
-    if (!m->tied)
-        sn_weights_release(heap, &m->head);
-    sn_weights_release(heap, &m->embed);
+    sn_free(heap, SN_USE_WEIGHTS, m->arena, m->arena_bytes);
     sn_tokenizer_free(m->vocab.t);
     sn_template_free(m->parsed_template);
     sn_free(heap, SN_USE_TEXT, m->chat_template, m->chat_template_bytes);

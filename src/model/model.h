@@ -54,8 +54,9 @@ struct sennit_model {
     struct sennit_logger log;
     const struct sn_arch *arch;
     struct sn_hparams hp;
+    void *arena; /* all matrices */
+    size_t arena_bytes;
     struct sn_weights embed, head; /* head.data == embed.data when tied */
-    bool tied;
     float *out_norm;
     struct sn_layer *layers; /* [n_layers] */
     double *rope_freq;       /* [n_rot / 2] radians per position */

@@ -4,7 +4,8 @@
  * the reference knows nothing of.
  *
  * The divergence is over the reference's 64 likeliest tokens and one bucket for all others: a lower
- * bound of the true one. */
+ * bound of the true one. `--dump DIR` writes all logits for tools/full_kl.py, which computes the
+ * true one. */
 #include "base/cpu.h"
 #include "engine/machine.h"
 #include "engine/run.h"
@@ -38,6 +39,7 @@ struct reference {
     double text_nll[MAX_TEXT_TOKENS];
     size_t n_text;
     double perplexity;
+    const char *dump; /* folder for the logits of every position, or NULL */
 };
 
 /* ---- reading the reference
@@ -256,12 +258,39 @@ static double divergence(const uint16_t *ids, const float *logprobs, const float
     return kl;
 }
 
+/* What tools/full_kl.py reads: f32 [n_tokens][n_vocab]. */
+static void dump_logits(const struct reference *r, const char *name, const float *logits, size_t n)
+{
+    char path[1024];
+    if (!r->dump)
+        return;
+    snprintf(path, sizeof path, "%s/%s.f32", r->dump, name);
+    FILE *f = fopen(path, "wb");
+    CHECK(f && fwrite(logits, sizeof *logits, n, f) == n && fclose(f) == 0, "cannot write %s",
+          path);
+}
+
+static void dump_text(const struct sennit_model *m, const struct reference *r, const char *isa)
+{
+    size_t n = r->n_text * m->hp.n_vocab;
+    float *logits = calloc(n, sizeof *logits);
+    struct machine mc;
+    CHECK(logits != NULL, "no memory");
+    machine_open(&mc, m, isa, SENNIT_F16, (uint32_t)r->n_text);
+    machine_feed(&mc, r->text_ids, (uint32_t)r->n_text, 64, logits);
+    machine_close(&mc);
+    dump_logits(r, "text", logits, n);
+    free(logits);
+}
+
 static void run_distributions(const struct sennit_model *m, struct reference *r)
 {
     size_t n_vocab = m->hp.n_vocab;
     double sum = 0, most = 0;
     struct sn_cpu cpu = sn_cpu_detect();
     const char *isa = sn_isa_name(sn_isa_best(&cpu));
+    if (r->dump)
+        dump_text(m, r, isa);
     for (size_t i = 0; i < N_PROMPTS; i++) {
         struct prompt *p = &r->prompts[i];
         uint32_t n = (uint32_t)p->n_ids + N_STEPS;
@@ -271,6 +300,7 @@ static void run_distributions(const struct sennit_model *m, struct reference *r)
         machine_open(&mc, m, isa, SENNIT_F16, n);
         machine_feed(&mc, p->ids, n, 48, logits);
         machine_close(&mc);
+        dump_logits(r, p->name, logits, n * n_vocab);
         const float *first =
             logits + (p->n_ids - 1) * n_vocab; /* what the first continued token is chosen from */
         uint64_t digest = XXH3_64bits(first, N_STEPS * n_vocab * sizeof *logits);
@@ -297,9 +327,11 @@ static void run_distributions(const struct sennit_model *m, struct reference *r)
     CHECK(mean <= 0.01, "the mean divergence is %.5f; 0.01 is allowed", mean);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     static struct reference r;
+    if (argc == 3 && strcmp(argv[1], "--dump") == 0)
+        r.dump = argv[2];
     const char *path = run_smollm2_path();
     if (!path) {
         printf("SKIPPED: no SmolLM2 model file here; scripts/fetch-smollm2.sh gets it, or set "
