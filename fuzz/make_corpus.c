@@ -1,9 +1,10 @@
-/* make-corpus FOLDER: writes the seed inputs of fuzz/corpus/gguf: one small file per feature of the
- * format, right and wrong. The corpus is committed; run this after a change of the format's
- * support, and keep found inputs beside. */
+/* make-corpus gguf|model FOLDER: writes the seed inputs of fuzz/corpus/gguf (one small file per feature of the format,
+ * right and wrong) or fuzz/corpus/model (the smallest models that run). The corpus is committed; run this after a
+ * change of the format's support, and keep found inputs beside. */
 #include <stdio.h>
 #include <string.h>
 
+#include "model/edit.h"
 #include "sennit/tensor.h"
 #include "support/gguf_write.h"
 
@@ -95,13 +96,36 @@ static void wrong(void)
     save(&w, "overlap");
 }
 
+/* The smallest model, the same with an output of its own, and one that is refused late. */
+static void models(void)
+{
+    struct tiny_spec spec = smallest_spec();
+    struct gguf_bytes file;
+    char path[1024];
+    static const struct edit late = {.drop = "output_norm.weight"};
+    for (int i = 0; i < 3; i++) {
+        static const char *const names[] = {"smallest", "untied", "no_norm"};
+        spec.tied = i != 1;
+        edited_model(&spec, i == 2 ? &late : &(struct edit){0}, &file);
+        snprintf(path, sizeof path, "%s/%s.gguf", folder, names[i]);
+        gguf_bytes_save(&file, path);
+        printf("%s: %zu bytes\n", path, file.len);
+        gguf_bytes_free(&file);
+    }
+}
+
 int main(int argc, char **argv)
 {
-    if (argc != 2) {
-        fprintf(stderr, "usage: %s FOLDER\n", argv[0]);
+    bool model = argc == 3 && strcmp(argv[1], "model") == 0;
+    if (argc != 3 || (!model && strcmp(argv[1], "gguf") != 0)) {
+        fprintf(stderr, "usage: %s gguf|model FOLDER\n", argv[0]);
         return 2;
     }
-    folder = argv[1];
+    folder = argv[2];
+    if (model) {
+        models();
+        return 0;
+    }
     scalars(2, "scalars_v2");
     scalars(3, "scalars_v3");
     arrays();
