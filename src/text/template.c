@@ -3,6 +3,7 @@
 #include "text/template.h"
 
 #include <limits.h>
+#include <locale.h>
 
 #include "text/jinja_run.h"
 
@@ -14,6 +15,27 @@ struct sn_template {
 };
 
 enum { MAX_SOURCE_BYTES = 4 << 20, MAX_TREE_BYTES = 512 << 20, MAX_DEPTH = 1000 };
+
+/* Numbers are read and printed with a point, whatever locale the host program has set: the C locale is this thread's
+ * for the time of a call. */
+struct c_locale {
+    locale_t own, before;
+};
+
+static sennit_status enter_c_locale(struct c_locale *c, struct sennit_error *err)
+{
+    c->own = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    if (c->own == (locale_t)0)
+        return sn_fail(err, SENNIT_NOMEM, "no memory for the C locale");
+    c->before = uselocale(c->own);
+    return SENNIT_OK;
+}
+
+static void leave_c_locale(struct c_locale *c)
+{
+    uselocale(c->before);
+    freelocale(c->own);
+}
 
 void sn_span_list_init(struct sn_span_list *list, struct sn_heap *heap)
 {
@@ -41,7 +63,11 @@ static sennit_status parse_into(struct sn_template *t, const char *source, size_
         return sn_fail(err, SENNIT_NOMEM, "out of memory while reading a template of %zu bytes", n);
     if (n)
         memcpy(copy, source, n);
-    SN_TRY(sn_jinja_lex(&t->arena, copy, n, &tokens, &n_tokens, err));
+    struct c_locale locale;
+    SN_TRY(enter_c_locale(&locale, err));
+    sennit_status status = sn_jinja_lex(&t->arena, copy, n, &tokens, &n_tokens, err);
+    leave_c_locale(&locale);
+    SN_TRY(status);
     return sn_jinja_parse(&t->arena, tokens, n_tokens, &t->body, &t->names, err);
 }
 
@@ -126,12 +152,15 @@ sennit_status sn_template_render(const struct sn_template *t, const json_t *vars
                         .out = out,
                         .spans = spans,
                         .out_start = out->len};
+    struct c_locale locale;
+    SN_TRY(enter_c_locale(&locale, err));
     sn_jarena_init(&r.arena, t->heap, 0);
     set_limits(&r, &r.opts->limits);
     if (spans)
         spans->n = 0;
     bool ok = run(&r, t, vars);
     sn_jarena_free(&r.arena);
+    leave_c_locale(&locale);
     if (ok)
         return SENNIT_OK;
     out->len = r.out_start;
