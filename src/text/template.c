@@ -63,7 +63,7 @@ static sennit_status parse_into(struct sn_template *t, const char *source, size_
         return sn_fail(err, SENNIT_NOMEM, "out of memory while reading a template of %zu bytes", n);
     if (n)
         memcpy(copy, source, n);
-    struct c_locale locale;
+    struct c_locale locale = {0};
     SN_TRY(enter_c_locale(&locale, err));
     sennit_status status = sn_jinja_lex(&t->arena, copy, n, &tokens, &n_tokens, err);
     leave_c_locale(&locale);
@@ -152,7 +152,7 @@ sennit_status sn_template_render(const struct sn_template *t, const json_t *vars
                         .out = out,
                         .spans = spans,
                         .out_start = out->len};
-    struct c_locale locale;
+    struct c_locale locale = {0};
     SN_TRY(enter_c_locale(&locale, err));
     sn_jarena_init(&r.arena, t->heap, 0);
     set_limits(&r, &r.opts->limits);
