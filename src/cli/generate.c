@@ -66,11 +66,25 @@ static int check(const struct generate *c)
         cli_error("--system needs --chat: plain text has no system message");
         return CLI_USAGE;
     }
+    if (c->g.chat && c->g.special) {
+        cli_error("--special does not go with --chat: in a chat only the template names control tokens");
+        cli_hint("to write the whole prompt yourself, leave out --chat");
+        return CLI_USAGE;
+    }
     if (opts_given(&c->given, "logprobs") && !c->g.json) {
         cli_error("--logprobs needs --json, where they are printed");
         return CLI_USAGE;
     }
     return CLI_OK;
+}
+
+static struct cli_row_text row_text(const struct generate_opts *g)
+{
+    return (struct cli_row_text){
+        .chat = g->chat,
+        .system = g->system,
+        .flags = SENNIT_TOKENIZE_BOS | (g->special ? SENNIT_TOKENIZE_SPECIAL : 0),
+    };
 }
 
 static int prompt_ids(struct generate *c, int32_t **ids, size_t *n_ids)
@@ -81,19 +95,9 @@ static int prompt_ids(struct generate *c, int32_t **ids, size_t *n_ids)
         code = cli_read_file(c->g.file, "prompt", &text);
     else
         cli_text_add(&text, c->g.prompt, strlen(c->g.prompt));
-    if (code == CLI_OK && c->g.chat) {
-        json_t *vars = json_object(), *messages = json_array();
-        if (c->g.system)
-            json_array_append_new(messages,
-                                  cli_message("system", c->g.system, strlen(c->g.system)));
-        json_array_append_new(messages, cli_message("user", text.data, text.n_bytes));
-        json_object_set_new(vars, "messages", messages);
-        code = cli_chat_ids(c->model, vars, ids, n_ids);
-        json_decref(vars);
-    } else if (code == CLI_OK) {
-        uint32_t flags = SENNIT_TOKENIZE_BOS | (c->g.special ? SENNIT_TOKENIZE_SPECIAL : 0);
-        code = cli_prompt_ids(c->model, text.data, text.n_bytes, flags, ids, n_ids);
-    }
+    struct cli_row_text how = row_text(&c->g);
+    if (code == CLI_OK)
+        code = cli_text_ids(c->model, &how, text.data, text.n_bytes, ids, n_ids);
     cli_text_free(&text);
     return code;
 }
@@ -233,9 +237,9 @@ static int generate(struct generate *c)
     if (code != CLI_OK)
         return code;
     cli_warn_greedy(&c->given, &c->s);
-    uint32_t flags = SENNIT_TOKENIZE_BOS | (c->g.special ? SENNIT_TOKENIZE_SPECIAL : 0);
-    code = c->g.prompts ? cli_rows_read(c->g.prompts, c->model, &c->defaults, c->g.chat, flags,
-                                        &c->rows, &c->n_rows)
+    struct cli_row_text how = row_text(&c->g);
+    code = c->g.prompts ? cli_rows_read(c->g.prompts, c->model, &c->defaults, &how, &c->rows,
+                                        &c->n_rows)
                         : repeat_rows(c);
     if (code != CLI_OK)
         return code;
@@ -287,7 +291,8 @@ const struct command cmd_generate = {
         "presence_penalty, frequency_penalty, choice, ignore_eos, show_special, stop [...],\n"
         "forced [ids to take as the answer], join_at_step (steps to wait before it joins the "
         "batch)\n"
-        "and cancel_at_token. What a line does not say comes from the options.\n",
+        "and cancel_at_token. What a line does not say comes from the options; --chat and --system\n"
+        "are for \"prompt\", while \"messages\" say all themselves.\n",
     .examples =
         "  sennit generate -m model.gguf -p \"The capital of France is\" -n 16\n"
         "  sennit generate -m model.gguf --chat -p \"Why is the sky blue?\" --temp 0.8 --seed 7\n"

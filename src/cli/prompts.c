@@ -42,6 +42,21 @@ int cli_prompt_ids(const struct sennit_model *model, const char *text, size_t n_
     return CLI_USAGE;
 }
 
+int cli_text_ids(const struct sennit_model *model, const struct cli_row_text *how, const char *text,
+                 size_t n_bytes, int32_t **ids, size_t *n_ids)
+{
+    if (!how->chat)
+        return cli_prompt_ids(model, text, n_bytes, how->flags, ids, n_ids);
+    json_t *vars = json_object(), *messages = json_array();
+    if (how->system)
+        json_array_append_new(messages, cli_message("system", how->system, strlen(how->system)));
+    json_array_append_new(messages, cli_message("user", text, n_bytes));
+    json_object_set_new(vars, "messages", messages);
+    int code = cli_chat_ids(model, vars, ids, n_ids);
+    json_decref(vars);
+    return code;
+}
+
 json_t *cli_message(const char *role, const char *text, size_t n_bytes)
 {
     json_t *o = json_object();
@@ -79,8 +94,7 @@ struct line {
     const char *path;
     size_t number;
     const struct sennit_model *model;
-    bool chat;
-    uint32_t flags;
+    const struct cli_row_text *how;
     struct cli_row *row;
 };
 
@@ -111,22 +125,12 @@ static bool get_ids(const struct line *l, const char *key, const json_t *v, int3
 
 static bool get_prompt(const struct line *l, const json_t *v)
 {
-    int code;
     if (!json_is_string(v))
         return bad(l, "prompt", "a string");
     free(l->row->ids);
     l->row->ids = NULL;
-    if (l->chat) {
-        json_t *vars = json_object(), *messages = json_array();
-        json_array_append_new(messages,
-                              cli_message("user", json_string_value(v), json_string_length(v)));
-        json_object_set_new(vars, "messages", messages);
-        code = cli_chat_ids(l->model, vars, &l->row->ids, &l->row->n_ids);
-        json_decref(vars);
-    } else {
-        code = cli_prompt_ids(l->model, json_string_value(v), json_string_length(v), l->flags,
-                              &l->row->ids, &l->row->n_ids);
-    }
+    int code = cli_text_ids(l->model, l->how, json_string_value(v), json_string_length(v),
+                            &l->row->ids, &l->row->n_ids);
     if (code != CLI_OK)
         cli_hint("this was line %zu of %s", l->number, l->path);
     return code == CLI_OK;
@@ -344,12 +348,12 @@ static int read_line(const struct line *l, const char *text, size_t n)
 }
 
 int cli_rows_read(const char *path, const struct sennit_model *model,
-                  const struct cli_row *defaults, bool chat, uint32_t flags, struct cli_row **rows,
-                  size_t *n_rows)
+                  const struct cli_row *defaults, const struct cli_row_text *how,
+                  struct cli_row **rows, size_t *n_rows)
 {
     struct cli_text text = {0};
     int code = cli_read_file(path, "file of prompts", &text);
-    struct line l = {.path = path, .model = model, .chat = chat, .flags = flags};
+    struct line l = {.path = path, .model = model, .how = how};
     for (char *p = text.data, *next; code == CLI_OK && p && *p; p = next) {
         size_t n = strcspn(p, "\n");
         next = p + n + (p[n] == '\n');

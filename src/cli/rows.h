@@ -41,6 +41,13 @@ struct cli_steps {
     double seconds;
 };
 
+/* How the text of a prompt becomes tokens. */
+struct cli_row_text {
+    bool chat;          /* a user's message of the model's chat template, after a system message */
+    const char *system; /* or NULL */
+    uint32_t flags;     /* SENNIT_TOKENIZE_*, without `chat` */
+};
+
 /* Called with each piece of text of a row as it comes; NULL = not wanted. */
 typedef void (*cli_text_fn)(void *ctx, struct cli_row *row, const char *text, size_t n_bytes);
 
@@ -56,10 +63,13 @@ json_t *cli_row_json(const struct cli_row *row, size_t index);
 void cli_steps_json(json_t *into, const struct cli_steps *steps);
 
 /* Rows from a file of JSON lines, each a row like `defaults` with its own fields in place of the
- * defaults. `chat`: prompts are user messages of the model's chat template. */
+ * defaults. `how` is for "prompt"; "messages" say all themselves. */
 int cli_rows_read(const char *path, const struct sennit_model *model,
-                  const struct cli_row *defaults, bool chat, uint32_t tokenize_flags,
+                  const struct cli_row *defaults, const struct cli_row_text *how,
                   struct cli_row **rows, size_t *n_rows);
+/* The tokens of a text, as a prompt or as a chat. CLI_OK or an exit code after a message. */
+int cli_text_ids(const struct sennit_model *model, const struct cli_row_text *how, const char *text,
+                 size_t n_bytes, int32_t **ids, size_t *n_ids);
 /* The tokens of one prompt. CLI_OK or an exit code after a message. */
 int cli_prompt_ids(const struct sennit_model *model, const char *text, size_t n_bytes,
                    uint32_t flags, int32_t **ids, size_t *n_ids);

@@ -93,6 +93,8 @@ case_errors() {
     run 2 render --template x
     run 2 inspect
     # Refused: both numbers in the message.
+    run 2 generate -m tiny.gguf -p x --chat --special
+    says err "leave out --chat"
     run 4 generate -m tiny.gguf -p x -n 1000000
     says err "1000000"
     run 4 generate -m tiny.gguf -p x -n 64 --cache-bytes 1000
@@ -305,6 +307,13 @@ case_chat() {
     same "$(json turn n_reused n_generated | tr '\n' ' ')" "1 0 12 " "the first turn"
     local n1 n2 reused spans tokens
     n1=$(json n_prompt)
+    # The same chat through a file of prompts, as a prompt with --system and as messages.
+    local alone
+    alone=$(json rows.0.digest)
+    printf '{"prompt": "hi"}\n{"messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "hi"}]}\n' >chat.jsonl
+    run 0 generate -m tiny.gguf --prompts chat.jsonl --chat --system 'Be brief.' -n 3 --ignore-eos --json
+    same "$(json rows.0.digest)" "$alone" "--prompts with --chat and --system"
+    same "$(json rows.1.digest)" "$alone" "the same as messages"
     tokens=$(json in_force.tokens)
     sed -n 2p talk >out
     n2=$(json n_prompt)
