@@ -1,6 +1,5 @@
-/* The contract's rules one by one, and the reports of other engines that they answer. What needs
- * many operations is in conformance.c; here is one named case each. Every test runs for each
- * family. */
+/* The contract's rules (docs/contract.md numbers them) one by one, with what has gone wrong in batching engines. What
+ * needs many operations is in conformance.c; here is one named case each. Every test runs for each family. */
 #include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -83,12 +82,11 @@ static void assert_continues(struct fixture *f, struct sennit_cache *c, uint32_t
     feed_row(f, alone, 0, 9999, 1, want);
     assert_memory_equal(got, want, sizeof got);
     for (size_t i = 0; i < WIDTH; i++)
-        assert_true(got[i] == got[i]); /* no NaN of a free slot came out (rule 7) */
+        assert_true(got[i] == got[i]); /* no NaN of a free slot came out (rule 5) */
     sennit_cache_dispose(&alone);
 }
 
-/* Rule 1: identity is mandatory, and joins into 1, 2, 3 and 8 rows work; report 78: the kind
- * survives a merge. */
+/* Rule 1: identity is mandatory, joins into 1, 2, 3 and 8 rows work, and the kind survives a merge. */
 static void joins_keep_their_kind(void **state)
 {
     (void)state;
@@ -145,7 +143,7 @@ static void other_kinds_are_refused(void **state)
     close_fixture(&f);
 }
 
-/* Rule 2, report 6: positions are a snapshot; an append changes nothing that was read. */
+/* Rule 2: positions are a snapshot; an append in place changes nothing that was read before. */
 static void positions_are_values(void **state)
 {
     (void)state;
@@ -193,8 +191,7 @@ static void extract_pins_nothing(void **state)
     close_fixture(&f);
 }
 
-/* Rule 8, report 39: never used rows merge with used ones, in every position, and can be used
- * afterwards. */
+/* Rule 6: never used rows merge with used ones, in every position, and can be used afterwards. */
 static void fresh_rows_merge(void **state)
 {
     (void)state;
@@ -222,7 +219,7 @@ static void fresh_rows_merge(void **state)
     }
 }
 
-/* Rule 9, reports 31 and 38: every accept count, all rejected included, at once in one batch. */
+/* Rule 7: every accept count, all rejected included, at once in one batch. */
 static void rollback_keeps_exactly(void **state)
 {
     (void)state;
@@ -251,7 +248,7 @@ static void rollback_keeps_exactly(void **state)
     }
 }
 
-/* Rule 11: bytes per token show the type in force. Storage equals the allocator's count around
+/* Rule 8: bytes per token show the type in force. Storage equals the allocator's count around
  * every page boundary. */
 static void projected_bytes_are_exact(void **state)
 {
@@ -409,7 +406,7 @@ static void flags_are_true(void **state)
     assert_int_equal(sennit_cache_row_offset(c, 0), 7);
     for (uint64_t n = 0; n < 12; n++)
         assert_int_equal(sennit_cache_can_publish_row(c, 0, n),
-                         n <= 7); /* rule 12: only tokens that entered */
+                         n <= 7); /* rule 9: only tokens that entered */
     assert_false(sennit_cache_can_publish_row(c, 1, 0));
     assert_int_equal(sennit_cache_composed(c, NULL), 0);
     assert_continues(&f, c, 0, 1, 7);
@@ -466,7 +463,7 @@ static void bounds_hold_inside_rounds(void **state)
     close_fixture(&f);
 }
 
-/* Rule 15: a stream cut anywhere, or with any bit flipped, leaves nothing; the row that was saved
+/* Rule 10: a stream cut anywhere, or with any bit flipped, leaves nothing; the row that was saved
  * loads to the bit. */
 static void damaged_streams_are_refused(void **state)
 {

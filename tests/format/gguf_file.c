@@ -15,12 +15,13 @@
 #include "support/gguf_walk.h"
 #include "support/tiny_model.h"
 
-static char dir[64];
+static char dir[512];
 
 static int make_dir(void **state)
 {
     (void)state;
-    snprintf(dir, sizeof dir, "/tmp/sennit-gguf-XXXXXX");
+    const char *tmp = getenv("TMPDIR");
+    snprintf(dir, sizeof dir, "%s/sennit-gguf-XXXXXX", tmp && *tmp ? tmp : "/tmp");
     return mkdtemp(dir) ? 0 : -1;
 }
 
@@ -32,7 +33,7 @@ static int remove_dir(void **state)
 
 static const char *path_of(const char *name)
 {
-    static char path[128];
+    static char path[sizeof dir + 64];
     snprintf(path, sizeof path, "%s/%s", dir, name);
     return path;
 }

@@ -38,10 +38,10 @@ static const char *const kind_names[] = {
     "CJK",      "combining marks",   "mixed"};
 
 static const char english[] =
-    "It is a truth universally acknowledged, that a single man in possession of a good fortune, "
-    "must be in want of a wife. However little known the feelings or views of such a man may be "
-    "on his first entering a neighbourhood, this truth is so well fixed in the minds of the "
-    "surrounding families, that he's considered as the rightful property of some one.\n";
+    "The ferry leaves at half past six, but nobody on the island looks at a clock before noon. "
+    "When the fog is thick, which it often is in autumn, the captain rings the old bell twice and "
+    "waits; it's said that he has never once left a passenger behind, though a few of them would "
+    "have liked to stay.\n";
 static const char *const mixed[] = {"word ",  "123",  " \t ", "é",  "漢字",     "🚀",
                                     "don't ", "\r\n", "--",   "नि", "\xC2\xA0", "x=1;"};
 
