@@ -85,6 +85,13 @@ static void finish_empty(struct sennit_request *r)
     sn_request_finish(r, SENNIT_FINISH_LENGTH, NULL);
 }
 
+/* Within the budget, but the machine has no memory for the row. */
+static void refuse(struct sennit_engine *e, struct sennit_request *r, const struct sennit_error *err)
+{
+    sn_log(&e->cfg.log, SENNIT_LOG_WARN, "request %llu cannot join: %s", (unsigned long long)r->id, err->message);
+    sn_request_finish(r, SENNIT_FINISH_ERROR, err);
+}
+
 /* Tries the head of the queue. true: it left the queue. */
 static bool admit_head(struct sennit_engine *e)
 {
@@ -111,7 +118,7 @@ static bool admit_head(struct sennit_engine *e)
     if (st == SENNIT_OK)
         start_row(e, r);
     else
-        sn_request_finish(r, SENNIT_FINISH_ERROR, &err);
+        refuse(e, r, &err);
     return true;
 }
 

@@ -129,6 +129,15 @@ static sennit_status make_machine(struct sennit_engine *e, struct sennit_error *
                              c->max_rows, err);
 }
 
+static void log_in_force(const struct sennit_engine *e)
+{
+    const struct sn_engine_config *c = &e->cfg;
+    sn_log(&c->log, SENNIT_LOG_INFO,
+           "engine: %s, %u threads, %u rows, chunks of %u, steps of %u tokens, %s cache in %s, budget %llu bytes",
+           sn_isa_name(c->isa), c->n_threads, c->max_rows, c->chunk, c->step_tokens, c->cache_family,
+           sennit_type_name(c->kv_type), (unsigned long long)c->cache_bytes);
+}
+
 sennit_status sn_engine_create(struct sennit_engine **out, const struct sennit_model *m, const struct sn_engine_config *cfg,
                                struct sennit_error *err)
 {
@@ -155,6 +164,7 @@ sennit_status sn_engine_create(struct sennit_engine **out, const struct sennit_m
         free_last(e);
         return st;
     }
+    log_in_force(e);
     *out = e;
     return SENNIT_OK;
 }

@@ -198,6 +198,7 @@ static bool settle_row(struct sennit_engine *e, const struct sennit_span *span)
     if (fault || (chose && r->choice.not_finite)) {
         r->end_finish = SENNIT_FINISH_ERROR;
         not_finite(r, &r->end_error);
+        sn_log(&e->cfg.log, SENNIT_LOG_WARN, "request %llu: %s", (unsigned long long)r->id, r->end_error.message);
         return true;
     }
     if (!chose)
@@ -229,6 +230,8 @@ static void give_up_youngest(struct sennit_engine *e, const struct sennit_error 
     struct sennit_request *r = e->rows[e->n_rows - 1];
     r->end_finish = SENNIT_FINISH_ERROR;
     r->end_error = *err;
+    sn_log(&e->cfg.log, SENNIT_LOG_WARN, "request %llu gave way at token %zu, so that %u others can go on: %s",
+           (unsigned long long)r->id, r->n_state, e->n_rows - 1, err->message);
     e->gone[e->n_rows - 1] = true;
     sn_engine_remove_rows(e, e->gone);
 }
