@@ -2,7 +2,7 @@
 # a contracted multiply-add or a reassociated sum is a different number.
 add_library(sennit_flags INTERFACE)
 target_compile_options(sennit_flags INTERFACE
-  -ffp-contract=off -fno-fast-math
+  -ffp-contract=off
   -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wvla -Wstrict-prototypes -Wmissing-prototypes
   $<$<BOOL:${SENNIT_WERROR}>:-Werror>)
 target_compile_definitions(sennit_flags INTERFACE _GNU_SOURCE)

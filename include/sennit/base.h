@@ -45,10 +45,8 @@ typedef enum sennit_status {
     SENNIT_UNSUPPORTED = 7, /* well-formed, but this build cannot do it; the message names the feature */
     SENNIT_NOT_FOUND = 8,
     SENNIT_TOO_BIG = 9,     /* can never fit the configured budget; the message has both numbers */
-    SENNIT_CANCELLED = 10,
-    SENNIT_NUMERIC = 11,    /* a NaN or an infinity reached the logits of a row */
-    SENNIT_TIMEOUT = 12,
-    SENNIT_INTERNAL = 13    /* a broken invariant: a bug in Sennit */
+    SENNIT_NUMERIC = 10,    /* a NaN or an infinity reached the logits of a row */
+    SENNIT_INTERNAL = 11    /* a broken invariant: a bug in Sennit */
 } sennit_status;
 
 /* Stable lower-case name of a status ("ok", "invalid" ...), "unknown" for other values. Any thread. */

@@ -3,7 +3,9 @@
  * One thread owns the engine and calls sennit_engine_step in a loop (or lets sennit_engine_start make that thread).
  * Any thread may submit, cancel and read events. A step is a ragged batch: one token of every running row and chunks
  * of the prompts that are being read. Requests are admitted first in, first out, when a row is free and the cache
- * budget covers projected_bytes(prompt + max_tokens); after admission nothing fails for memory. */
+ * budget covers projected_bytes(prompt + max_tokens): a row's whole storage is promised before it starts, so rows do
+ * not run out of the budget. A step's scratch grows with the longest row; if the machine itself has no memory left for
+ * it, the youngest row ends with SENNIT_NOMEM and the others go on. */
 #ifndef SENNIT_ENGINE_H
 #define SENNIT_ENGINE_H
 
@@ -36,7 +38,7 @@ struct sennit_engine_options {
 /* The model is borrowed and must outlive the engine. *out: owned. */
 SENNIT_API sennit_status sennit_engine_create(struct sennit_engine **out, const struct sennit_model *model,
                                               const struct sennit_engine_options *options, struct sennit_error *err);
-/* Ends all rows (their requests get a SENNIT_CANCELLED end) and frees. Requests and sessions must be freed first or
+/* Ends all rows (their requests end with SENNIT_FINISH_CANCELLED) and frees. Requests and sessions must be freed first or
  * after; both work. Stops the thread of sennit_engine_start. NULL is fine. */
 SENNIT_API void sennit_engine_free(struct sennit_engine *engine);
 

@@ -59,12 +59,9 @@ int cli_exit_code(sennit_status status)
     case SENNIT_RANGE:
     case SENNIT_TOO_BIG:
         return CLI_REFUSED;
-    case SENNIT_CANCELLED:
-        return CLI_INTERRUPTED;
     case SENNIT_STATE:
     case SENNIT_NOMEM:
     case SENNIT_NUMERIC:
-    case SENNIT_TIMEOUT:
     case SENNIT_INTERNAL:
         break;
     }
