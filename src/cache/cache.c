@@ -5,9 +5,7 @@
 
 #include "cache/family.h"
 
-/* ---- checks
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- checks ---------------------------------------------------------------------------------- */
 
 sennit_status sn_cache_idle(const struct sennit_cache *cache, const char *what,
                             struct sennit_error *err)
@@ -31,9 +29,7 @@ sennit_status sn_cache_check_row(const struct sennit_cache *cache, uint32_t row,
     return SENNIT_OK;
 }
 
-/* ---- creation
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- creation -------------------------------------------------------------------------------- */
 
 static const struct sn_family *find_family(const char *name, struct sennit_error *err)
 {
@@ -160,9 +156,7 @@ void sennit_cache_dispose(struct sennit_cache **pointer)
     pool->n_live--;
 }
 
-/* ---- questions
- * -----------------------------------------------------------------------------------------------
- */
+/* ---- questions ------------------------------------------------------------------------------- */
 
 uint32_t sennit_cache_batch_size(const struct sennit_cache *cache)
 {
@@ -269,9 +263,7 @@ uint32_t sennit_cache_composed(const struct sennit_cache *cache,
     return 0;
 }
 
-/* ---- rows
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- rows ------------------------------------------------------------------------------------ */
 
 sennit_status sennit_cache_make_empty_batch(const struct sennit_cache *cache,
                                             struct sennit_cache **out, struct sennit_error *err)
@@ -480,9 +472,7 @@ sennit_status sennit_cache_trim(struct sennit_cache *cache, uint64_t n, bool byp
     return n == 0 ? SENNIT_OK : cut_rows(cache, trimmed_length, &n, err);
 }
 
-/* ---- rounds
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- rounds ---------------------------------------------------------------------------------- */
 
 sennit_status sennit_cache_spec_round_begin(struct sennit_cache *cache, struct sennit_error *err)
 {

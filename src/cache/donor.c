@@ -2,9 +2,7 @@
  * rows; a family needs to know nothing of it. */
 #include "cache/family.h"
 
-/* ---- spans
- * ---------------------------------------------------------------------------------------------------
- */
+/* ---- spans ----------------------------------------------------------------------------------- */
 
 static sennit_status list_spans(const struct sennit_cache *cache, struct sennit_span_view **out,
                                 size_t *n_out, struct sennit_error *err)
@@ -51,9 +49,7 @@ void sennit_state_release(struct sennit_state *state)
     *state = (struct sennit_state){0};
 }
 
-/* ---- snapshots
- * -----------------------------------------------------------------------------------------------
- */
+/* ---- snapshots ------------------------------------------------------------------------------- */
 
 /* Rows by reference, and offsets, starts and ends in one array of 3 * n_rows. */
 struct snapshot {

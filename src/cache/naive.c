@@ -54,9 +54,7 @@ static void naive_signature(const struct sennit_cache_config *config, char *out,
     sn_kv_signature("naive", config, out, n_bytes);
 }
 
-/* ---- rows
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- rows ------------------------------------------------------------------------------------ */
 
 /* Grows or shrinks a row's array to n tokens; false when memory is refused, with the row as it was.
  */
@@ -138,9 +136,7 @@ static void naive_spans(const struct sennit_cache *cache, uint32_t row,
                                      .n_bytes = r->n_tokens * token_bytes(cache)};
 }
 
-/* ---- streams
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- streams --------------------------------------------------------------------------------- */
 
 static uint64_t naive_body_bytes(const struct sennit_cache *cache, uint64_t tokens)
 {
@@ -177,9 +173,7 @@ static sennit_status naive_load_body(struct sennit_cache *cache, struct sn_row *
     return SENNIT_OK;
 }
 
-/* ---- the step
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- the step -------------------------------------------------------------------------------- */
 
 /* A worker's: two states' o, and one key or value. */
 static size_t scratch_floats(const struct sennit_cache *cache)
@@ -243,9 +237,7 @@ static void naive_step_abort(struct sennit_cache *cache)
     shrink_spans(cache, cache->step.n_spans);
 }
 
-/* ---- attention
- * -----------------------------------------------------------------------------------------------
- */
+/* ---- attention ------------------------------------------------------------------------------- */
 
 /* One query: which keys, in what row, and how. */
 struct query {

@@ -120,9 +120,7 @@ void sn_table_list(const struct sn_table *tail, uint64_t n_pages, struct sn_page
     assert(n_pages == 0);
 }
 
-/* ---- growth
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- growth ---------------------------------------------------------------------------------- */
 
 /* The last page is partly filled and will be written: it must be ours alone. */
 static bool own_last_page(const struct sn_paging *paging, struct sn_table *tail,
@@ -225,9 +223,7 @@ void sn_table_undo(const struct sn_paging *paging, struct sn_table **tail, struc
     *undo = (struct sn_growth){0};
 }
 
-/* ---- cutting
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- cutting --------------------------------------------------------------------------------- */
 
 struct cut {
     struct sn_table *block; /* the one that the cut row ends in; NULL = nothing is left */

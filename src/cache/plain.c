@@ -7,9 +7,7 @@ static struct sn_plain *mutable_plain(struct sennit_cache *cache)
     return (struct sn_plain *)cache;
 }
 
-/* ---- one cache
- * -----------------------------------------------------------------------------------------------
- */
+/* ---- one cache ------------------------------------------------------------------------------- */
 
 static void plain_signature(const struct sennit_cache_config *config, char *out, size_t n_bytes)
 {
@@ -51,9 +49,7 @@ static void plain_release(struct sennit_cache *cache)
     sn_free(cache->pool->heap, SN_USE_MISC, c->undo, c->cap_undo * sizeof *c->undo);
 }
 
-/* ---- bytes
- * ---------------------------------------------------------------------------------------------------
- */
+/* ---- bytes ----------------------------------------------------------------------------------- */
 
 static uint64_t plain_storage_bytes(const struct sennit_cache *cache, uint64_t tokens)
 {
@@ -84,9 +80,7 @@ static uint64_t plain_row_bytes(const struct sennit_cache *cache, const struct s
     return sn_table_own_bytes(&sn_plain_of(cache)->paging, row->store);
 }
 
-/* ---- rows
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- rows ------------------------------------------------------------------------------------ */
 
 static sennit_status plain_row_copy(struct sennit_cache *to, const struct sn_row *src,
                                     struct sn_row *dst, struct sennit_error *err)
@@ -233,9 +227,7 @@ static sennit_status plain_load_body(struct sennit_cache *cache, struct sn_row *
     return status;
 }
 
-/* ---- the step
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- the step -------------------------------------------------------------------------------- */
 
 static sennit_status reserve_undo(struct sn_plain *c, uint32_t n_spans, struct sennit_error *err)
 {

@@ -177,9 +177,7 @@ void sn_plain_attend_plan(struct sennit_cache *cache, uint32_t *n_items, uint32_
     *n_merges = plan->n_merges;
 }
 
-/* ---- segments
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- segments -------------------------------------------------------------------------------- */
 
 /* n_q queries of one KV head of one row, scaled and in work.q. */
 struct job {
@@ -410,9 +408,7 @@ void sn_plain_attend_merge(struct sennit_cache *cache, uint32_t merge, uint32_t 
     }
 }
 
-/* ---- donors
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- donors ---------------------------------------------------------------------------------- */
 
 /* The bits of one chunk of a mask row; keys at or past n_keys are hidden whatever it says. */
 static uint64_t mask_bits(const uint8_t *mask, uint64_t first, uint64_t n_keys)

@@ -57,9 +57,7 @@ sennit_status sn_stream_read(struct sennit_stream *stream, void *data, size_t n_
     return stream_move(stream, data, n_bytes, true, err);
 }
 
-/* ---- save
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- save ------------------------------------------------------------------------------------ */
 
 static sennit_status write_record(const struct sennit_cache *cache, const struct sn_row *row,
                                   struct sennit_stream *s, struct sennit_error *err)
@@ -91,9 +89,7 @@ sennit_status sennit_cache_save(const struct sennit_cache *cache, uint32_t row,
     return status == SENNIT_OK ? sn_stream_write(stream, &sum, sizeof sum, err) : status;
 }
 
-/* ---- load
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- load ------------------------------------------------------------------------------------ */
 
 static sennit_status read_head(const struct sennit_cache *like, struct sennit_stream *s,
                                struct sennit_error *err)

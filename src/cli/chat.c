@@ -52,9 +52,7 @@ static void start_afresh(struct chat *c, const char *system)
         json_array_append_new(c->messages, cli_message("system", system, strlen(system)));
 }
 
-/* ---- a turn
- * ---------------------------------------------------------------------------------------------------------
- */
+/* ---- a turn ---------------------------------------------------------------------------------- */
 
 static void stream(void *ctx, struct cli_row *row, const char *text, size_t n_bytes)
 {
@@ -159,9 +157,7 @@ static int turn(struct chat *c, const char *text, size_t n_bytes)
     return code;
 }
 
-/* ---- lines
- * ----------------------------------------------------------------------------------------------------------
- */
+/* ---- lines ----------------------------------------------------------------------------------- */
 
 /* Reads a message of one line, or of several that end in a backslash. False at the end of input. */
 static bool read_message(struct chat *c, struct cli_text *out)

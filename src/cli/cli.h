@@ -48,9 +48,7 @@ void cli_text_add_utf8(struct cli_text *t, const char *data, size_t n_bytes);
  * not sent. */
 void cli_print_text(const char *data, size_t n_bytes);
 
-/* ---- files
- * --------------------------------------------------------------------------------------------------------
- */
+/* ---- files ----------------------------------------------------------------------------------- */
 
 /* The whole file ("-" = standard input), NUL-terminated. CLI_OK, or an exit code after a message.
  */
@@ -59,9 +57,7 @@ int cli_read_file(const char *path, const char *what, struct cli_text *out);
  * get one. */
 void cli_hint_missing(const char *path, bool is_model);
 
-/* ---- JSON
- * -----------------------------------------------------------------------------------------------------------
- */
+/* ---- JSON ------------------------------------------------------------------------------------ */
 
 /* Prints one line to standard output and releases the value. Returns an exit code. */
 int cli_print_json(json_t *value);
@@ -116,9 +112,7 @@ double cli_now(void); /* seconds of a steady clock */
 extern volatile sig_atomic_t cli_interrupts;
 void cli_catch_interrupt(void);
 
-/* ---- commands
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- commands -------------------------------------------------------------------------------- */
 
 extern const struct command cmd_generate, cmd_chat, cmd_bench, cmd_inspect, cmd_tokenize,
     cmd_render, cmd_selftest;

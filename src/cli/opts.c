@@ -7,9 +7,7 @@
 
 #include "cli.h"
 
-/* ---- suggestions
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- suggestions ----------------------------------------------------------------------------- */
 
 enum { NEAREST_MAX = 40 };
 
@@ -57,9 +55,7 @@ const char *opts_nearest(const char *typed, const char *const *words, size_t n)
     return best;
 }
 
-/* ---- values
- * -----------------------------------------------------------------------------------------------------
- */
+/* ---- values ---------------------------------------------------------------------------------- */
 
 static bool bad_value(const struct command *cmd, const struct opt *o, const char *value,
                       const char *wanted)
@@ -200,9 +196,7 @@ static bool set_value(const struct command *cmd, const struct opt *o, void *base
     return false;
 }
 
-/* ---- the line
- * -----------------------------------------------------------------------------------------------------
- */
+/* ---- the line -------------------------------------------------------------------------------- */
 
 struct parser {
     const struct command *cmd;
@@ -327,9 +321,7 @@ bool opts_given(const struct opt_result *r, const char *name)
     return false;
 }
 
-/* ---- help
- * -------------------------------------------------------------------------------------------------------
- */
+/* ---- help ------------------------------------------------------------------------------------ */
 
 /* Words of text in columns `indent` .. 79; the first line is already at `indent`. */
 static void wrapped(const char *text, int indent)

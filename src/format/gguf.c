@@ -15,9 +15,7 @@
 
 enum { HASH_STEP_BYTES = 4 << 20 };
 
-/* ---- names
- * ---------------------------------------------------------------------------------------------------
- */
+/* ---- names ----------------------------------------------------------------------------------- */
 
 sennit_status gguf_names_init(struct gguf_names *names, struct sn_heap *heap, size_t n,
                               struct sennit_error *err)
@@ -70,9 +68,7 @@ struct sn_gguf_str gguf_tensor_name(const struct sn_gguf *g, size_t index)
     return g->tensors[index].name;
 }
 
-/* ---- header
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- header ---------------------------------------------------------------------------------- */
 
 /* What a file that is no GGUF may be instead, by its first bytes. */
 static const char *other_kind(const uint8_t *p)
@@ -149,9 +145,7 @@ static sennit_status parse(struct sn_gguf *g, struct sennit_error *err)
     return gguf_parse_tensors(&c, n_tensors);
 }
 
-/* ---- life
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 /* Maps the file; an empty one is left unmapped with n_bytes 0. */
 static sennit_status map_descriptor(struct sn_gguf *g, int fd, struct sennit_error *err)

@@ -75,9 +75,7 @@ struct sn_gguf_tensor {
     uint64_t file_offset; /* of data, from the start of the file */
 };
 
-/* ---- life
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 /* Maps and checks a file. The path is only used during the call; messages begin with it.
  * NOT_FOUND, IO (the system refused), FORMAT (malformed), UNSUPPORTED (version, byte order, element
@@ -104,9 +102,7 @@ uint64_t sn_gguf_file_hash(const struct sn_gguf *g);
  * addresses outside the mapping. */
 void sn_gguf_drop_pages(const struct sn_gguf *g, const void *ptr, size_t n_bytes);
 
-/* ---- metadata
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- metadata -------------------------------------------------------------------------------- */
 
 /* "u32", "string", "array" ...; "unknown" for other numbers. */
 const char *sn_gguf_type_name(uint32_t type);
@@ -200,9 +196,7 @@ static inline struct sn_gguf_str sn_gguf_array_str(const struct sn_gguf_array *a
 /* Any integer type; a u64 above INT64_MAX gives INT64_MAX. */
 int64_t sn_gguf_array_int(const struct sn_gguf_array *a, size_t i);
 
-/* ---- tensors
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- tensors --------------------------------------------------------------------------------- */
 
 size_t sn_gguf_n_tensors(const struct sn_gguf *g);
 const struct sn_gguf_tensor *sn_gguf_tensor_at(const struct sn_gguf *g,
@@ -210,9 +204,7 @@ const struct sn_gguf_tensor *sn_gguf_tensor_at(const struct sn_gguf *g,
 const struct sn_gguf_tensor *sn_gguf_tensor(const struct sn_gguf *g,
                                             const char *name); /* NULL when missing; O(1) */
 
-/* ---- text
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- text ------------------------------------------------------------------------------------ */
 
 /* Appends a readable short form of the value at `index`: numbers plain, strings in quotes with
  * escapes and cut after 200 bytes, arrays as "[3, 1, 2, ... 49152 in all]" with at most max_items

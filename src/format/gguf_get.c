@@ -44,9 +44,7 @@ bool sn_gguf_has(const struct sn_gguf *g, const char *key)
     return sn_gguf_find(g, key) != SN_GGUF_NONE;
 }
 
-/* ---- integers
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- integers -------------------------------------------------------------------------------- */
 
 bool gguf_is_int(uint32_t type)
 {
@@ -85,9 +83,7 @@ int64_t sn_gguf_array_int(const struct sn_gguf_array *a, size_t i)
     return !negative && v > INT64_MAX ? INT64_MAX : (int64_t)v;
 }
 
-/* ---- getters
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- getters --------------------------------------------------------------------------------- */
 
 static void type_text(const struct sn_gguf_kv *kv, char out[32])
 {
@@ -259,9 +255,7 @@ sennit_status sn_gguf_str_or(const struct sn_gguf *g, const char *key, const cha
     return SENNIT_OK;
 }
 
-/* ---- arrays
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- arrays ---------------------------------------------------------------------------------- */
 
 sennit_status sn_gguf_array(const struct sn_gguf *g, const char *key, enum sn_gguf_type elem,
                             struct sn_gguf_array *out, struct sennit_error *err)
@@ -323,9 +317,7 @@ sennit_status sn_gguf_u32_each(const struct sn_gguf *g, const char *key, size_t 
     return SENNIT_OK;
 }
 
-/* ---- tensors
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- tensors --------------------------------------------------------------------------------- */
 
 size_t sn_gguf_n_tensors(const struct sn_gguf *g)
 {

@@ -3,9 +3,7 @@
 
 #include <stdio.h>
 
-/* ---- cursor
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- cursor ---------------------------------------------------------------------------------- */
 
 const char *gguf_shown(struct sn_gguf_str s, char out[GGUF_SHOWN_NAME])
 {
@@ -83,9 +81,7 @@ sennit_status gguf_read_name(struct gguf_cursor *c, const char *field, size_t ma
     return SENNIT_OK;
 }
 
-/* ---- values
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- values ---------------------------------------------------------------------------------- */
 
 size_t gguf_type_bytes(uint32_t type)
 {
@@ -165,9 +161,7 @@ static sennit_status scan_value(struct gguf_cursor *c, uint32_t type)
     return scan_fixed(c, type, 1, "value");
 }
 
-/* ---- entries
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- entries --------------------------------------------------------------------------------- */
 
 static sennit_status parse_entry(struct gguf_cursor *c, size_t index)
 {

@@ -100,9 +100,7 @@ static sennit_status place_tensor(struct gguf_cursor *c, struct sn_gguf_tensor *
     return SENNIT_OK;
 }
 
-/* ---- overlaps
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- overlaps -------------------------------------------------------------------------------- */
 
 static bool starts_after(const struct sn_gguf *g, uint32_t a, uint32_t b)
 {

@@ -119,9 +119,7 @@ static void check_act_quantize(struct kcheck *c)
     check_code_edges(c);
 }
 
-/* ---- packing
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- packing --------------------------------------------------------------------------------- */
 
 /* What is packed comes back from the gather as the file's own values, whatever the order and split
  * of the calls. */
@@ -156,9 +154,7 @@ static void check_packing(struct kcheck *c, sennit_type type)
     }
 }
 
-/* ---- products
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- products -------------------------------------------------------------------------------- */
 
 /* The whole product on both sides; the gaps between the rows of y must keep their poison. */
 static void compare(struct kcheck *c, const struct sn_problem *p, size_t gap)
@@ -384,9 +380,7 @@ void kcheck_check_gemm(struct kcheck *c)
     }
 }
 
-/* ---- speed
- * ---------------------------------------------------------------------------------------------------
- */
+/* ---- speed ----------------------------------------------------------------------------------- */
 
 struct speed {
     const struct sn_kernels *k;

@@ -38,9 +38,7 @@ static const struct entry entries[] = {
 #undef KCHECK
 };
 
-/* ---- random inputs
- * -----------------------------------------------------------------------------------------------
- */
+/* ---- random inputs --------------------------------------------------------------------------- */
 
 uint64_t kcheck_u64(struct kcheck_rng *r)
 {
@@ -103,9 +101,7 @@ void kcheck_fill(struct kcheck_rng *r, float *x, size_t n, enum kcheck_shape sha
                                    : from_bits((uint32_t)(kcheck_u64(r) >> 32));
 }
 
-/* ---- reports
- * -----------------------------------------------------------------------------------------------------
- */
+/* ---- reports --------------------------------------------------------------------------------- */
 
 static void fail_va(struct kcheck *c, const char *what, const char *fmt, va_list args)
 {
@@ -197,9 +193,7 @@ bool kcheck_begin(struct kcheck *c, enum sn_kernel_id id)
     return true;
 }
 
-/* ---- buffers
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- buffers --------------------------------------------------------------------------------- */
 
 void *kcheck_out(struct kcheck *c, size_t n_bytes, size_t align)
 {
@@ -243,9 +237,7 @@ void kcheck_end_case(struct kcheck *c)
     s->n_buffers = 0;
 }
 
-/* ---- comparison
- * -----------------------------------------------------------------------------------------------------
- */
+/* ---- comparison ------------------------------------------------------------------------------ */
 
 static uint32_t to_bits(float f)
 {
@@ -304,9 +296,7 @@ void kcheck_same_bytes(struct kcheck *c, const void *want, const void *got, size
         }
 }
 
-/* ---- time
- * ------------------------------------------------------------------------------------------------------------
- */
+/* ---- time ------------------------------------------------------------------------------------ */
 
 /* Time of this thread: what others do on the machine counts as little as it can. */
 static double now(void)
@@ -350,9 +340,7 @@ double kcheck_time(struct kcheck *c, enum sn_kernel_id id, const char *what, dou
     return t;
 }
 
-/* ---- crashes
- * ----------------------------------------------------------------------------------------------------------
- */
+/* ---- crashes --------------------------------------------------------------------------------- */
 
 static sigjmp_buf crash_jump;
 static volatile sig_atomic_t crash_armed;
@@ -404,9 +392,7 @@ static void run_guarded(struct kcheck *c, const char *name, void (*fn)(struct kc
     end_slot(c);
 }
 
-/* ---- passes
- * ------------------------------------------------------------------------------------------------------------
- */
+/* ---- passes ---------------------------------------------------------------------------------- */
 
 static void run_pass(struct kcheck *c)
 {
@@ -523,9 +509,7 @@ int kcheck_main(const struct kcheck_opts *opts)
     return s.n_failures != 0;
 }
 
-/* ---- arguments
- * ----------------------------------------------------------------------------------------------------------
- */
+/* ---- arguments ------------------------------------------------------------------------------- */
 
 static bool parse_value(const char *flag, const char *value, struct kcheck_opts *o)
 {

@@ -3,9 +3,7 @@
 
 #include "kernel/math.h"
 
-/* ---- small tools
- * -----------------------------------------------------------------------------------------------
- */
+/* ---- small tools ----------------------------------------------------------------------------- */
 
 static void barrier(struct sn_forward *f, struct sn_lane *lane)
 {
@@ -133,9 +131,7 @@ const struct sn_acts *sn_part_norm(struct sn_forward *f, struct sn_lane *lane, c
     return code_rows(f, lane, &src, f->n_rows, f->in, forms);
 }
 
-/* ---- attention
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- attention ------------------------------------------------------------------------------- */
 
 /* q, k or v of one layer, cut into groups of whole heads that are also whole panels. */
 struct head_group {
@@ -347,9 +343,7 @@ void sn_part_mlp(struct sn_forward *f, struct sn_lane *lane, const struct sn_lay
     add_product(f, lane, &l->down, f->ff);
 }
 
-/* ---- head
- * -------------------------------------------------------------------------------------------------------
- */
+/* ---- head ------------------------------------------------------------------------------------ */
 
 void sn_part_head(struct sn_forward *f, struct sn_lane *lane)
 {

@@ -189,9 +189,7 @@ bool sn_jitem(struct sn_jrun *r, struct sn_jval obj, struct sn_jval key, struct 
     return true;
 }
 
-/* ---- slices
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- slices ---------------------------------------------------------------------------------- */
 
 static bool bound_of(struct sn_jrun *r, struct sn_jval v, bool *given, int64_t *out)
 {

@@ -5,9 +5,7 @@
 
 #include "text/jinja_value.h"
 
-/* ---- tokens
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- tokens ---------------------------------------------------------------------------------- */
 enum sn_jtok {
     SN_T_EOF,
     SN_T_DATA,
@@ -35,9 +33,7 @@ struct sn_jtoken {
 sennit_status sn_jinja_lex(struct sn_jarena *arena, char *source, size_t n_bytes,
                            struct sn_jtoken **tokens, size_t *n_tokens, struct sennit_error *err);
 
-/* ---- tree
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- tree ------------------------------------------------------------------------------------ */
 enum sn_jkind {
     /* expressions */
     SN_N_CONST,  /* value */

@@ -3,9 +3,7 @@
 
 #include <math.h>
 
-/* ---- sequences
- * -----------------------------------------------------------------------------------------------
- */
+/* ---- sequences ------------------------------------------------------------------------------- */
 
 struct sn_jseq *sn_jseq_new(struct sn_jrun *r, size_t cap)
 {
@@ -212,9 +210,7 @@ struct sn_jval *sn_jdict_find(const struct sn_jdict *d, const struct sn_jstr *ke
     return NULL;
 }
 
-/* ---- from JSON
- * -----------------------------------------------------------------------------------------------
- */
+/* ---- from JSON ------------------------------------------------------------------------------- */
 
 /* Bytes that are no UTF-8 become U+FFFD, so that everything behind here can rely on valid text. */
 static bool repair(struct sn_jrun *r, const char *data, size_t n, bool trusted, struct sn_jval *out)

@@ -58,9 +58,7 @@ void *sn_jnew(struct sn_jrun *r, size_t n, size_t size)
     return p;
 }
 
-/* ---- calls
- * ---------------------------------------------------------------------------------------------------
- */
+/* ---- calls ----------------------------------------------------------------------------------- */
 
 const struct sn_jbuiltin *sn_jtable_find(const struct sn_jtable *t, const struct sn_jstr *name)
 {
@@ -227,9 +225,7 @@ static bool eval_filter(struct sn_jrun *r, const struct sn_jnode *n, struct sn_j
     return sn_jbuiltin_call(r, n->fn, &c, out);
 }
 
-/* ---- names
- * ---------------------------------------------------------------------------------------------------
- */
+/* ---- names ----------------------------------------------------------------------------------- */
 
 static bool eval_name(struct sn_jrun *r, const struct sn_jnode *n, struct sn_jval *out)
 {

@@ -1,9 +1,7 @@
 /* Statements, scopes, macros, and where output goes. */
 #include "text/jinja_run.h"
 
-/* ---- output
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- output ---------------------------------------------------------------------------------- */
 
 static bool add_span(struct sn_jrun *r, size_t start, size_t end, bool trusted)
 {
@@ -82,9 +80,7 @@ static enum sn_jflow capture(struct sn_jrun *r, const struct sn_jblock *body,
     return flow;
 }
 
-/* ---- scopes
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- scopes ---------------------------------------------------------------------------------- */
 
 static bool bind_in(struct sn_jrun *r, struct sn_jscope *s, uint32_t id, struct sn_jval v)
 {
@@ -166,9 +162,7 @@ static bool assign(struct sn_jrun *r, const struct sn_jnode *target, struct sn_j
     return true;
 }
 
-/* ---- macros
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- macros ---------------------------------------------------------------------------------- */
 
 static bool take_kwargs(struct sn_jrun *r, const struct sn_jmacrodef *m, const struct sn_jcall *c,
                         struct sn_jval *args, struct sn_jdict *rest, struct sn_jval *caller)
@@ -285,9 +279,7 @@ static bool exec_callblock(struct sn_jrun *r, const struct sn_jnode *n)
     return ok;
 }
 
-/* ---- loops
- * ---------------------------------------------------------------------------------------------------
- */
+/* ---- loops ----------------------------------------------------------------------------------- */
 
 /* The items that pass the loop's filter; the filter sees the target but not `loop`. */
 static bool filter_items(struct sn_jrun *r, const struct sn_jnode *n, struct sn_jval **items,

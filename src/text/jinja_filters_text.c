@@ -170,9 +170,7 @@ static bool f_wordcount(struct sn_jrun *r, const struct sn_jcall *c, struct sn_j
     return true;
 }
 
-/* ---- numbers
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- numbers --------------------------------------------------------------------------------- */
 
 /* Text without surrounding blanks and without underscores between digits; false when it is no ASCII
  * number. */
@@ -358,9 +356,7 @@ static bool f_round(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval 
     return true;
 }
 
-/* ---- layout
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- layout ---------------------------------------------------------------------------------- */
 
 static bool f_indent(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out)
 {
@@ -468,9 +464,7 @@ static bool f_format(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval
     return sn_jpercent(r, s, sn_jseqv(SN_J_TUPLE, args), out);
 }
 
-/* ---- JSON
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- JSON ------------------------------------------------------------------------------------ */
 
 static bool separators(struct sn_jrun *r, struct sn_jval v, struct sn_jjson *o)
 {

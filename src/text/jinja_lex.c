@@ -158,9 +158,7 @@ static bool data_before(struct lexer *x, size_t from, size_t to, char sign, bool
     return end == from || push_text(x, SN_T_DATA, from, x->s + from, end - from);
 }
 
-/* ---- literals
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- literals -------------------------------------------------------------------------------- */
 
 static int hex_digit(char c)
 {

@@ -33,9 +33,7 @@ static bool absent_or_none(struct sn_jval v)
     return ABSENT(v) || v.type == SN_J_NONE;
 }
 
-/* ---- stripping
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- stripping ------------------------------------------------------------------------------- */
 
 static bool in_set(const struct sn_jstr *set, uint32_t cp)
 {
@@ -112,9 +110,7 @@ static bool m_removesuffix(struct sn_jrun *r, const struct sn_jcall *c, struct s
            sn_jslice_bytes(r, SELF, 0, SELF->len - (ends(SELF, p) ? p->len : 0), out);
 }
 
-/* ---- searching
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- searching ------------------------------------------------------------------------------- */
 
 /* The part of self that start and end (a[1], a[2]) leave, as byte offsets; false in *fits when
  * start is behind the end. */
@@ -236,9 +232,7 @@ static bool m_replace(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jva
     return sn_jsb_val(&b, out);
 }
 
-/* ---- splitting
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- splitting ------------------------------------------------------------------------------- */
 
 static bool push_part(struct sn_jrun *r, struct sn_jseq *l, const struct sn_jstr *s, size_t from,
                       size_t to)
@@ -504,9 +498,7 @@ static bool m_isupper(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jva
     return case_test(r, c, "upper", out);
 }
 
-/* ---- padding
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- padding --------------------------------------------------------------------------------- */
 
 /* Puts `left` of the missing characters in front; a[1] is the one to fill with. */
 static bool pad(struct sn_jrun *r, const struct sn_jcall *c, int where, struct sn_jval *out)

@@ -103,9 +103,7 @@ static bool expect(struct sn_jparser *p, enum sn_jtok type, const char *wanted)
     return true;
 }
 
-/* ---- nodes
- * ---------------------------------------------------------------------------------------------------
- */
+/* ---- nodes ----------------------------------------------------------------------------------- */
 
 struct sn_jnode *sn_jp_node(struct sn_jparser *p, enum sn_jkind kind, const struct sn_jtoken *at)
 {
@@ -193,9 +191,7 @@ bool sn_jp_intern(struct sn_jparser *p, const struct sn_jstr *name, uint32_t *id
     return true;
 }
 
-/* ---- blocks
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- blocks ---------------------------------------------------------------------------------- */
 
 static bool parse_statement(struct sn_jparser *p, struct sn_jnode **out);
 

@@ -434,9 +434,7 @@ static bool parse_filter_expr(struct sn_jparser *p, struct sn_jnode **node)
     }
 }
 
-/* ---- operators
- * -----------------------------------------------------------------------------------------------
- */
+/* ---- operators ------------------------------------------------------------------------------- */
 
 static bool parse_signed(struct sn_jparser *p, struct sn_jnode **out)
 {

@@ -185,9 +185,7 @@ bool sn_jstr_of(struct sn_jrun *r, struct sn_jval v, const struct sn_jstr **out)
     return sn_jsb_done(&b, out);
 }
 
-/* ---- JSON
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- JSON ------------------------------------------------------------------------------------ */
 
 static void put_json_escape(struct sn_jsb *b, uint32_t cp, bool trusted)
 {

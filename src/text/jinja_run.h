@@ -151,9 +151,7 @@ SN_MUST bool sn_jdict_get(struct sn_jrun *r, const struct sn_jdict *d, struct sn
 struct sn_jval *sn_jdict_find(const struct sn_jdict *d, const struct sn_jstr *key);
 SN_MUST bool sn_jhashable(struct sn_jrun *r, struct sn_jval v, bool *yes);
 
-/* ---- builtins
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- builtins -------------------------------------------------------------------------------- */
 enum { SN_J_MAX_PARAMS = 6 };
 struct sn_jkw {
     const struct sn_jstr *name;
@@ -199,9 +197,7 @@ SN_MUST bool sn_jstrftime(struct sn_jrun *r, const struct sn_jstr *fmt, struct s
 SN_MUST bool sn_jformat(struct sn_jrun *r, const struct sn_jcall *c,
                         struct sn_jval *out); /* str.format */
 
-/* ---- evaluator
- * -----------------------------------------------------------------------------------------------
- */
+/* ---- evaluator ------------------------------------------------------------------------------- */
 SN_MUST bool sn_jeval(struct sn_jrun *r, const struct sn_jnode *n, struct sn_jval *out);
 enum sn_jflow { SN_FLOW_NEXT, SN_FLOW_BREAK, SN_FLOW_CONTINUE, SN_FLOW_FAIL };
 SN_MUST enum sn_jflow sn_jexec(struct sn_jrun *r, const struct sn_jblock *body);

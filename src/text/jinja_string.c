@@ -1,9 +1,7 @@
 /* Strings: building, cutting and joining them without losing which byte is trusted. */
 #include "text/jinja_run.h"
 
-/* ---- builder
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- builder --------------------------------------------------------------------------------- */
 
 void sn_jsb_init(struct sn_jsb *b, struct sn_jrun *r)
 {
@@ -114,9 +112,7 @@ bool sn_jsb_val(struct sn_jsb *b, struct sn_jval *out)
     return true;
 }
 
-/* ---- cutting
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- cutting --------------------------------------------------------------------------------- */
 
 bool sn_jslice_bytes(struct sn_jrun *r, const struct sn_jstr *s, size_t from, size_t to,
                      struct sn_jval *out)
@@ -165,9 +161,7 @@ bool sn_jfind(const struct sn_jstr *s, size_t from, const struct sn_jstr *what, 
     return p != NULL;
 }
 
-/* ---- joining
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- joining --------------------------------------------------------------------------------- */
 
 /* A buffer that several strings share: each one is a prefix of it. The string that ends where the
  * buffer's content ends may be extended in place, which makes `x = x + y` in a loop linear. */
@@ -251,9 +245,7 @@ bool sn_jconcat(struct sn_jrun *r, const struct sn_jstr *a, const struct sn_jstr
     return true;
 }
 
-/* ---- case
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- case ------------------------------------------------------------------------------------ */
 
 /* A capital sigma at the end of a word lowers to the final form. */
 static bool final_sigma(const struct sn_jstr *s, size_t at, size_t next, uint32_t before)

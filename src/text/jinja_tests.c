@@ -178,9 +178,7 @@ const struct sn_jbuiltin *sn_jtest_find(const struct sn_jstr *name)
     return sn_jtable_find(&sn_jtests, name);
 }
 
-/* ---- globals
- * ---------------------------------------------------------------------------------------------------
- */
+/* ---- globals --------------------------------------------------------------------------------- */
 
 enum { MAX_RANGE = 100000 };
 

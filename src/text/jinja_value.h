@@ -26,9 +26,7 @@ void sn_jarena_free(struct sn_jarena *a);
 void *sn_jarena_alloc(struct sn_jarena *a,
                       size_t n_bytes); /* zeroed, 16-byte aligned; NULL on failure */
 
-/* ---- values
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- values ---------------------------------------------------------------------------------- */
 enum sn_jtype {
     SN_J_ABSENT, /* not a value: an argument that was not given */
     SN_J_UNDEF,

@@ -97,9 +97,7 @@ void sn_template_free(struct sn_template *t)
     sn_free(t->heap, SN_USE_TEXT, t, sizeof *t);
 }
 
-/* ---- rendering
- * -----------------------------------------------------------------------------------------------
- */
+/* ---- rendering ------------------------------------------------------------------------------- */
 
 static bool is_trusted_name(const struct sn_render_opts *opts, const struct sn_jstr *name)
 {

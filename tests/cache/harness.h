@@ -41,9 +41,7 @@ void token_vector(uint64_t token, sennit_role role, size_t n,
                   float *out); /* KEY or VALUE, all heads */
 void token_query(uint64_t token, size_t n, float *out);
 
-/* ---- steps
- * ---------------------------------------------------------------------------------------------------
- */
+/* ---- steps ----------------------------------------------------------------------------------- */
 
 struct work_span {
     uint32_t row;

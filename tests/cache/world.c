@@ -3,9 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* ---- worlds
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- worlds ---------------------------------------------------------------------------------- */
 
 /* Any level this CPU has; the slow one seldom. */
 static const char *random_isa(struct rng *rng)
@@ -185,9 +183,7 @@ void mcache_dispose(struct mcache *m)
     *m = (struct mcache){0};
 }
 
-/* ---- append
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- append ---------------------------------------------------------------------------------- */
 
 static void hold_against_twin(struct world *w, const struct mrow *row, const float *q,
                               uint32_t head, uint64_t n_keys, const uint8_t *mask,
@@ -271,9 +267,7 @@ void mcache_append(struct world *w, struct mcache *m, const uint32_t *n, bool wi
     }
 }
 
-/* ---- checks
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- checks ---------------------------------------------------------------------------------- */
 
 void check_row(struct world *w, const struct mcache *m, uint32_t r)
 {

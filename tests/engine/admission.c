@@ -4,9 +4,7 @@
 
 #include <math.h>
 
-/* ---- refusals
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- refusals -------------------------------------------------------------------------------- */
 
 static void refusals(const struct world *w)
 {
@@ -51,9 +49,7 @@ static void refusals(const struct world *w)
            "runs\n");
 }
 
-/* ---- overload
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- overload -------------------------------------------------------------------------------- */
 
 /* 50 requests, room for two: FIFO, never more than the budget, each as alone. A small one behind a
  * large one that does not fit now must not overtake it. */
@@ -165,9 +161,7 @@ static void fairness(const struct world *w)
     printf("fairness: a client that goes on submitting overtakes nobody\n");
 }
 
-/* ---- cancelling
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- cancelling ------------------------------------------------------------------------------ */
 
 /* Pages are free at the next step, wherever the request was; and then there is nothing to do. */
 static void cancel_in(const struct world *w, int n_steps, bool other, const char *phase)

@@ -81,9 +81,7 @@ static void *allocate(void *ctx, void *ptr, size_t old_bytes, size_t new_bytes)
     return fresh;
 }
 
-/* ---- the work
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- the work -------------------------------------------------------------------------------- */
 
 enum { N_REQUESTS = 4, N_PROMPT = 20, N_ANSWER = 8, N_STAGES = 6 };
 static const char *const stages[N_STAGES] = {"open",    "engine", "tokenize",
@@ -250,9 +248,7 @@ static struct outcome whole_life(const char *path, struct books *books)
     return o;
 }
 
-/* ---- all of them
- * -----------------------------------------------------------------------------------------------
- */
+/* ---- all of them ----------------------------------------------------------------------------- */
 
 static void check_outcome(const struct outcome *got, const struct outcome *want, uint64_t n,
                           bool failed)

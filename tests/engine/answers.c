@@ -101,9 +101,7 @@ static void end_tokens(const struct world *w)
     printf("ends: the end token ends and is not shown; ignored, kept; a bias forces a token\n");
 }
 
-/* ---- sessions
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- sessions -------------------------------------------------------------------------------- */
 
 static void sessions(const struct world *w)
 {

@@ -107,9 +107,7 @@ static void read_reference(struct reference *r)
     free(top);
 }
 
-/* ---- token ids
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- token ids ------------------------------------------------------------------------------- */
 
 static void check_ids(const struct sennit_tokenizer *t, const char *name, const char *text,
                       size_t n_bytes, const int32_t *want, size_t n_want)

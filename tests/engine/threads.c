@@ -70,9 +70,7 @@ static void make_problems(struct shared *s, const struct sennit_model *m)
     sennit_engine_free(engine);
 }
 
-/* ---- clients
- * ---------------------------------------------------------------------------------------------------
- */
+/* ---- clients --------------------------------------------------------------------------------- */
 
 static struct sennit_request *submit(struct shared *s, const struct run_job *job,
                                      struct sennit_session *session)
@@ -262,9 +260,7 @@ static double idle_share(void)
     return used / (MS / 1000.0);
 }
 
-/* ---- stopping
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- stopping -------------------------------------------------------------------------------- */
 
 struct reader {
     struct sennit_request *r;

@@ -37,9 +37,7 @@ static void refused(struct gguf_writer *w, sennit_status status, const char *a, 
     gguf_bytes_free(&file);
 }
 
-/* ---- header
- * ---------------------------------------------------------------------------------------------------
- */
+/* ---- header ---------------------------------------------------------------------------------- */
 
 static void header_magic(void **state)
 {
@@ -92,9 +90,7 @@ static void header_counts(void **state)
     }
 }
 
-/* ---- metadata
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- metadata -------------------------------------------------------------------------------- */
 
 static void key_names(void **state)
 {
@@ -224,9 +220,7 @@ static void alignments(void **state)
     refused(&w, SENNIT_FORMAT, "'general.alignment'", "negative");
 }
 
-/* ---- tensors
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- tensors --------------------------------------------------------------------------------- */
 
 /* One tensor 't' with these numbers and 4096 bytes of data behind. */
 static void refused_tensor(uint32_t n_dims, const uint64_t *dims, uint32_t n_written, uint32_t type,
@@ -336,9 +330,7 @@ static void missing_padding(void **state)
     refused(&w, SENNIT_FORMAT, "tensor 't'", "incomplete download");
 }
 
-/* ---- truncation
- * -----------------------------------------------------------------------------------------------
- */
+/* ---- truncation ------------------------------------------------------------------------------ */
 
 /* Cut anywhere, the file is refused, and the message says what it probably is. */
 static void every_truncation(void **state)

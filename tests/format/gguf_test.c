@@ -274,9 +274,7 @@ static void optional_keys(void **state)
     finish(&f);
 }
 
-/* ---- tensors
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- tensors --------------------------------------------------------------------------------- */
 
 static void tensors_are_found(void **state)
 {
@@ -339,9 +337,7 @@ static void tensors_in_any_order(void **state)
     finish(&f);
 }
 
-/* ---- text
- * -----------------------------------------------------------------------------------------------------
- */
+/* ---- text ------------------------------------------------------------------------------------ */
 
 static void expect_text(const struct fixture *f, const char *key, size_t max_items,
                         const char *plain, const char *json)

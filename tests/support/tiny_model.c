@@ -56,9 +56,7 @@ const char *tiny_spec_check(const struct tiny_spec *s)
     return NULL;
 }
 
-/* ---- values
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- values ---------------------------------------------------------------------------------- */
 
 /* splitmix64: Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014. */
 uint64_t tiny_random(uint64_t *state)
@@ -131,9 +129,7 @@ static void add_layer(struct builder *b, uint32_t layer)
     }
 }
 
-/* ---- metadata
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- metadata -------------------------------------------------------------------------------- */
 
 static void add_hyperparameters(struct builder *b)
 {

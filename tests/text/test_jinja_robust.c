@@ -40,9 +40,7 @@ static json_t *golden(void)
     return j;
 }
 
-/* ---- trust
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- trust ----------------------------------------------------------------------------------- */
 
 /* `want` is the text with every byte from the caller's variables shown as '_'. */
 static void trust(const char *source, const char *vars, const char *want)
@@ -125,9 +123,7 @@ static void test_trust(void)
     json_decref(cases);
 }
 
-/* ---- limits
- * -----------------------------------------------------------------------------------------------------
- */
+/* ---- limits ---------------------------------------------------------------------------------- */
 
 static void limited(const char *what, const char *source, const struct sn_render_opts *opts,
                     sennit_status want)
@@ -413,9 +409,7 @@ static void test_mutate(uint64_t rounds, uint64_t seed)
     json_decref(g);
 }
 
-/* ---- threads
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- threads --------------------------------------------------------------------------------- */
 
 struct shared_render {
     const struct sn_template *t;
