@@ -134,7 +134,16 @@ check_lengths() {
     done < <(find src include tests examples fuzz bench -name '*.c' -o -name '*.h' -o -name '*.inc' | sort | xargs -r wc -l)
 }
 
+check_columns() {
+    local hit
+    while IFS= read -r hit; do
+        breach "$hit" "longer than 118 columns"
+    done < <(LC_ALL=C.UTF-8 grep -rnoE '^.{119,}' --include='*.c' --include='*.h' --include='*.inc' \
+        src include tests examples fuzz bench | grep -v '_tables\.h:' | cut -d: -f1,2 || true)
+}
+
 check_source() {
+    check_columns
     check_layers
     check_calls
     check_intrinsics

@@ -15,6 +15,7 @@ cat >src/model/good.c <<'C'
 #include "sennit/model.h"
 /* printf("in a comment"); malloc(3)
    exit(1); it's "open */
+/* ································································································  118 characters */
 static const char *text = "malloc(1) // strcpy(a, b)";
 int good(struct x *x) { return x->free(x) + my_exit(1) + sn_free(0) + snprintf(0, 0, text) + '"'; }
 C
@@ -50,6 +51,7 @@ expect src/model/b.c 'void f(void) { if (x) exit(1); }' 'exit(): the library nev
 expect src/model/c.c 'float f(float x) { return expf(x); }' 'expf(): libm differs'
 expect src/kernel/d.c 'double f(double x) { return 1+sin( x ); }' 'sin(): libm differs'
 expect src/kernel/e.c '#include <immintrin.h>' 'instruction-set headers'
+expect src/cache/wide.c "int f(void); /* $(printf 'x%.0s' $(seq 102)) */" 'longer than 118 columns'
 expect src/cache/long.c "$(yes '/**/' | head -n 901)" 'longer than 900 lines'
 
 # Flags.
