@@ -23,7 +23,8 @@ static void *ask(void *arg)
     struct sennit_error err;
     struct sennit_request *request;
     struct sennit_event event = {0};
-    const struct sennit_request_options o = {.prompt = a->prompt->ids, .n_prompt = a->prompt->n_ids, .max_tokens = 24};
+    const struct sennit_request_options o = {
+        .prompt = a->prompt->ids, .n_prompt = a->prompt->n_ids, .max_tokens = 24};
     a->failed = 1;
     if (sennit_engine_submit(a->engine, &o, &request, &err)) {
         fprintf(stderr, "%s\n", err.message);
@@ -50,7 +51,8 @@ int main(int argc, char **argv)
     }
     if (sennit_model_open(&model, argv[1], NULL, &err) || sennit_engine_create(&engine, model, NULL, &err) ||
         sennit_engine_start(engine, &err) ||
-        sennit_tokenize(sennit_model_tokenizer(model), argv[2], strlen(argv[2]), SENNIT_TOKENIZE_BOS, &prompt, &err)) {
+        sennit_tokenize(sennit_model_tokenizer(model), argv[2], strlen(argv[2]), SENNIT_TOKENIZE_BOS, &prompt,
+                        &err)) {
         fprintf(stderr, "%s\n", err.message);
         return 1;
     }

@@ -1,6 +1,6 @@
-/* make-corpus gguf|model FOLDER: writes the seed inputs of fuzz/corpus/gguf (one small file per feature of the format,
- * right and wrong) or fuzz/corpus/model (the smallest models that run). The corpus is committed; run this after a
- * change of the format's support, and keep found inputs beside. */
+/* make-corpus gguf|model FOLDER: writes the seed inputs of fuzz/corpus/gguf (one small file per feature of the
+ * format, right and wrong) or fuzz/corpus/model (the smallest models that run). The corpus is committed; run this
+ * after a change of the format's support, and keep found inputs beside. */
 #include <stdio.h>
 #include <string.h>
 

@@ -70,7 +70,12 @@ struct sennit_allocator {
     void *ctx;
 };
 
-typedef enum sennit_log_level { SENNIT_LOG_DEBUG, SENNIT_LOG_INFO, SENNIT_LOG_WARN, SENNIT_LOG_ERROR } sennit_log_level;
+typedef enum sennit_log_level {
+    SENNIT_LOG_DEBUG,
+    SENNIT_LOG_INFO,
+    SENNIT_LOG_WARN,
+    SENNIT_LOG_ERROR
+} sennit_log_level;
 
 /* Receives one message without a newline. May be called from any thread; must not call back into the library. */
 typedef void (*sennit_log_fn)(void *ctx, sennit_log_level level, const char *message);

@@ -132,9 +132,11 @@ SENNIT_API sennit_status sennit_cache_make_empty_batch(const struct sennit_cache
 /* Fills this empty layout: first source a running layout or one serial cache, then one serial cache per joining row.
  * Sources are neither consumed nor changed, on success or failure. SENNIT_STATE when this layout has rows;
  * SENNIT_INVALID when a signature differs or a later source is not serial. Copies references, never tokens. */
-SENNIT_API sennit_status sennit_cache_merge_rows(struct sennit_cache *cache, const struct sennit_cache *const *sources,
-                                                 uint32_t n_sources, struct sennit_error *err);
-/* An independent serial cache with exactly the row's valid tokens. It keeps nothing of the rest of the batch alive. */
+SENNIT_API sennit_status sennit_cache_merge_rows(struct sennit_cache *cache,
+                                                 const struct sennit_cache *const *sources, uint32_t n_sources,
+                                                 struct sennit_error *err);
+/* An independent serial cache with exactly the row's valid tokens. It keeps nothing of the rest of the batch
+ * alive. */
 SENNIT_API sennit_status sennit_cache_extract_row(const struct sennit_cache *cache, uint32_t row,
                                                   struct sennit_cache **out, struct sennit_error *err);
 /* As extract_row; says that the caller means a cheap reference, to be trimmed and published. */
@@ -147,7 +149,8 @@ SENNIT_API sennit_status sennit_cache_filter_rows(struct sennit_cache *cache, co
 /* Drops the last n tokens of every row, exactly, or refuses: SENNIT_RANGE when n is above the shortest row or below
  * a row's floor, SENNIT_UNSUPPORTED when the family cannot trim. `bypass` skips the guard right after a multi-token
  * append, reaches at most that append, and is exact or refused like any trim. */
-SENNIT_API sennit_status sennit_cache_trim(struct sennit_cache *cache, uint64_t n, bool bypass, struct sennit_error *err);
+SENNIT_API sennit_status sennit_cache_trim(struct sennit_cache *cache, uint64_t n, bool bypass,
+                                           struct sennit_error *err);
 
 /* ---- speculation: one verify round --------------------------------------------------------------------------- */
 
@@ -166,8 +169,8 @@ SENNIT_API sennit_status sennit_cache_spec_round_rollback(struct sennit_cache *c
 /* Suspends the change; an append that would need it is then SENNIT_RANGE. A no-op in families without one. */
 SENNIT_API sennit_status sennit_cache_begin_prefill(struct sennit_cache *cache, struct sennit_error *err);
 /* Runs it for exactly these rows, whose own planned span just ended. */
-SENNIT_API sennit_status sennit_cache_commit_prefill(struct sennit_cache *cache, const uint32_t *rows, uint32_t n_rows,
-                                                     struct sennit_error *err);
+SENNIT_API sennit_status sennit_cache_commit_prefill(struct sennit_cache *cache, const uint32_t *rows,
+                                                     uint32_t n_rows, struct sennit_error *err);
 /* Resumes it. */
 SENNIT_API sennit_status sennit_cache_end_prefill(struct sennit_cache *cache, struct sennit_error *err);
 
@@ -242,8 +245,8 @@ struct sennit_stream {
     void *hash;       /* the library's; NULL at the start */
 };
 /* Writes one row: signature, numeric specification, lengths, pages, checksum. */
-SENNIT_API sennit_status sennit_cache_save(const struct sennit_cache *cache, uint32_t row, struct sennit_stream *stream,
-                                           struct sennit_error *err);
+SENNIT_API sennit_status sennit_cache_save(const struct sennit_cache *cache, uint32_t row,
+                                           struct sennit_stream *stream, struct sennit_error *err);
 /* Reads one row into a new serial cache of the same kind and parameters as `like`. SENNIT_FORMAT for damage,
  * SENNIT_INVALID for another signature or numeric specification; *out is then untouched. */
 SENNIT_API sennit_status sennit_cache_load(const struct sennit_cache *like, struct sennit_stream *stream,

@@ -4,8 +4,8 @@
  * Any thread may submit, cancel and read events. A step is a ragged batch: one token of every running row and chunks
  * of the prompts that are being read. Requests are admitted first in, first out, when a row is free and the cache
  * budget covers projected_bytes(prompt + max_tokens): a row's whole storage is promised before it starts, so rows do
- * not run out of the budget. A step's scratch grows with the longest row; if the machine itself has no memory left for
- * it, the youngest row ends with SENNIT_NOMEM and the others go on. */
+ * not run out of the budget. A step's scratch grows with the longest row; if the machine itself has no memory left
+ * for it, the youngest row ends with SENNIT_NOMEM and the others go on. */
 #ifndef SENNIT_ENGINE_H
 #define SENNIT_ENGINE_H
 
@@ -27,7 +27,7 @@ struct sennit_engine_options {
     uint32_t n_threads;        /* 0 = CPUs of the process */
     uint32_t max_rows;         /* rows in the batch; 0 = 16 */
     uint32_t chunk;            /* most prompt tokens of one row in one step; 0 = 512 */
-    uint32_t step_tokens;      /* most tokens of one step over all rows; 0 = max_rows + chunk. Running rows come first */
+    uint32_t step_tokens; /* most tokens of one step over all rows; 0 = max_rows + chunk. Running rows come first */
     uint64_t cache_bytes;      /* budget for all rows and kept sessions; 0 = half of the available memory */
     const char *cache_family;  /* NULL = "plain" */
     sennit_type kv_type;       /* with kv_type_set: SENNIT_F16 (the default), SENNIT_BF16 or SENNIT_F32 */
@@ -38,8 +38,8 @@ struct sennit_engine_options {
 /* The model is borrowed and must outlive the engine. *out: owned. */
 SENNIT_API sennit_status sennit_engine_create(struct sennit_engine **out, const struct sennit_model *model,
                                               const struct sennit_engine_options *options, struct sennit_error *err);
-/* Ends all rows (their requests end with SENNIT_FINISH_CANCELLED) and frees. Requests and sessions must be freed first or
- * after; both work. Stops the thread of sennit_engine_start. NULL is fine. */
+/* Ends all rows (their requests end with SENNIT_FINISH_CANCELLED) and frees. Requests and sessions must be freed
+ * first or after; both work. Stops the thread of sennit_engine_start. NULL is fine. */
 SENNIT_API void sennit_engine_free(struct sennit_engine *engine);
 
 /* ---- requests -------------------------------------------------------------------------------------------------- */
@@ -74,7 +74,7 @@ struct sennit_request_options {
     bool keep_special;     /* show control tokens in the text */
     uint32_t n_logprobs;   /* report this many most likely tokens with each token (and the token's own), 0 = none */
     bool want_logprob;     /* report the token's own log-probability */
-    const int32_t *forced; /* teacher forcing: answer tokens to take instead of the sampled ones; [max_tokens] or NULL */
+    const int32_t *forced; /* teacher forcing: tokens to take instead of the sampled ones; [max_tokens] or NULL */
     struct sennit_session *session; /* resume from and keep the row's state; NULL = none */
 };
 
@@ -120,11 +120,13 @@ struct sennit_event {
 
 /* Any thread. *out: owned. SENNIT_INVALID for bad options; SENNIT_RANGE when prompt + max_tokens exceeds the context
  * (both numbers in the message); SENNIT_TOO_BIG when it can never fit the cache budget (both numbers). */
-SENNIT_API sennit_status sennit_engine_submit(struct sennit_engine *engine, const struct sennit_request_options *options,
+SENNIT_API sennit_status sennit_engine_submit(struct sennit_engine *engine,
+                                              const struct sennit_request_options *options,
                                               struct sennit_request **out, struct sennit_error *err);
 /* Any thread, any time; the END event follows at the next step. */
 SENNIT_API void sennit_request_cancel(struct sennit_request *request);
-/* One reader per request at a time. timeout_ms 0 = do not wait, < 0 = for ever. SENNIT_OK with kind NONE on timeout, and at once when END has been read. */
+/* One reader per request at a time. timeout_ms 0 = do not wait, < 0 = for ever. SENNIT_OK with kind NONE on timeout,
+ * and at once when END has been read. */
 SENNIT_API sennit_status sennit_request_next_event(struct sennit_request *request, struct sennit_event *out,
                                                    int timeout_ms, struct sennit_error *err);
 /* Cancels if needed. NULL is fine. */
@@ -160,7 +162,8 @@ struct sennit_stats {
     const char *isa;
     uint32_t n_threads, max_rows, chunk, step_tokens;
     const char *cache_family, *kv_type;
-    uint64_t cache_budget, cache_reserved, cache_bytes; /* bytes: the limit, promised to rows and sessions, live now */
+    /* bytes: the limit, promised to rows and sessions, live now */
+    uint64_t cache_budget, cache_reserved, cache_bytes;
     uint64_t cache_bytes_per_token;
     uint64_t weight_bytes_read;  /* in all steps */
     uint64_t n_steps, n_decode_steps, n_spans, n_tokens, n_logit_rows;
@@ -179,7 +182,8 @@ struct sennit_step_span {
     uint32_t n_tokens;
 };
 /* The spans of the last step; *spans borrowed until the next step. Owner's thread. */
-SENNIT_API uint32_t sennit_engine_last_step(const struct sennit_engine *engine, const struct sennit_step_span **spans);
+SENNIT_API uint32_t sennit_engine_last_step(const struct sennit_engine *engine,
+                                            const struct sennit_step_span **spans);
 SENNIT_API uint64_t sennit_request_id(const struct sennit_request *request);
 
 #ifdef __cplusplus

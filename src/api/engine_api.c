@@ -32,9 +32,10 @@ static sennit_status resolve_sizes(const struct sennit_engine_options *o, struct
         return sn_fail(err, SENNIT_INVALID, "chunk is %u; at most %d are possible", c->chunk, MOST_STEP_TOKENS);
     c->step_tokens = o->step_tokens ? o->step_tokens : c->max_rows + c->chunk;
     if (c->step_tokens < c->max_rows || c->step_tokens > 2 * MOST_STEP_TOKENS)
-        return sn_fail(err, SENNIT_INVALID,
-                       "step_tokens is %u; it must be at least max_rows (%u), so that every row can move, and at most %d",
-                       c->step_tokens, c->max_rows, 2 * MOST_STEP_TOKENS);
+        return sn_fail(
+            err, SENNIT_INVALID,
+            "step_tokens is %u; it must be at least max_rows (%u), so that every row can move, and at most %d",
+            c->step_tokens, c->max_rows, 2 * MOST_STEP_TOKENS);
     if (c->chunk > c->step_tokens)
         c->chunk = c->step_tokens;
     return SENNIT_OK;
@@ -69,8 +70,8 @@ static sennit_status check_prompt(const struct sennit_engine *e, const struct se
         return sn_fail(err, SENNIT_INVALID, "the prompt is empty; it needs at least one token");
     for (size_t i = 0; i < o->n_prompt; i++)
         if (o->prompt[i] < 0 || (uint32_t)o->prompt[i] >= hp->n_vocab)
-            return sn_fail(err, SENNIT_INVALID, "prompt token %zu is %d; this vocabulary has 0 to %u", i, o->prompt[i],
-                           hp->n_vocab - 1);
+            return sn_fail(err, SENNIT_INVALID, "prompt token %zu is %d; this vocabulary has 0 to %u", i,
+                           o->prompt[i], hp->n_vocab - 1);
     for (uint32_t i = 0; o->forced && i < o->max_tokens; i++)
         if (o->forced[i] < 0 || (uint32_t)o->forced[i] >= hp->n_vocab)
             return sn_fail(err, SENNIT_INVALID, "forced token %u is %d; this vocabulary has 0 to %u", i, o->forced[i],
@@ -88,8 +89,9 @@ static sennit_status check_request(const struct sennit_engine *e, const struct s
 {
     SN_TRY(check_prompt(e, o, err));
     if (o->n_logprobs > SN_MAX_LOGPROBS || o->n_logprobs > e->m->hp.n_vocab)
-        return sn_fail(err, SENNIT_INVALID, "n_logprobs is %u; at most %d and no more than the vocabulary are possible",
-                       o->n_logprobs, SN_MAX_LOGPROBS);
+        return sn_fail(err, SENNIT_INVALID,
+                       "n_logprobs is %u; at most %d and no more than the vocabulary are possible", o->n_logprobs,
+                       SN_MAX_LOGPROBS);
     for (uint32_t i = 0; i < o->n_stop; i++)
         if (!o->stop || !o->stop[i] || o->stop[i][0] == '\0')
             return sn_fail(err, SENNIT_INVALID, "stop string %u is empty", i);
@@ -109,10 +111,11 @@ sennit_status sennit_engine_submit(struct sennit_engine *e, const struct sennit_
     SN_TRY(check_request(e, o, err));
     uint64_t need = o->max_tokens ? sn_engine_projected(e, o->n_prompt + o->max_tokens) : 0;
     if (sn_admit(need, 0, e->cfg.cache_bytes, 0, 1) == SN_NEVER)
-        return sn_fail(err, SENNIT_TOO_BIG,
-                       "%zu prompt tokens and %u more need %llu bytes of cache; the whole budget is %llu bytes. Raise "
-                       "the cache budget, or ask for less",
-                       o->n_prompt, o->max_tokens, (unsigned long long)need, (unsigned long long)e->cfg.cache_bytes);
+        return sn_fail(
+            err, SENNIT_TOO_BIG,
+            "%zu prompt tokens and %u more need %llu bytes of cache; the whole budget is %llu bytes. Raise "
+            "the cache budget, or ask for less",
+            o->n_prompt, o->max_tokens, (unsigned long long)need, (unsigned long long)e->cfg.cache_bytes);
     struct sennit_request *r;
     SN_TRY(sn_request_create(&r, e, o, err));
     sennit_status st = sn_sampling_check(&r->sampling, e->m->hp.n_vocab, err);

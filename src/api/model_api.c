@@ -3,8 +3,8 @@
 #include "model/model.h"
 #include "tensor/traits.h"
 
-sennit_status sennit_model_open(struct sennit_model **out, const char *path, const struct sennit_model_options *options,
-                                struct sennit_error *err)
+sennit_status sennit_model_open(struct sennit_model **out, const char *path,
+                                const struct sennit_model_options *options, struct sennit_error *err)
 {
     if (!out || !path)
         return sn_fail(err, SENNIT_INVALID, "out and path must not be NULL");
@@ -17,7 +17,7 @@ const struct sennit_model_info *sennit_model_get_info(const struct sennit_model 
 
 const struct sennit_tokenizer *sennit_model_tokenizer(const struct sennit_model *model) { return &model->vocab; }
 
-/* ---- describing a file ------------------------------------------------------------------------------------------ */
+/* ---- describing a file ----------------------------------------------------------------------------------------- */
 
 enum { ITEMS_SHOWN = 8 };
 static const size_t MOST_TEXT = (size_t)256 << 20;
@@ -68,9 +68,10 @@ static sennit_status put_json_name(struct sn_buf *b, struct sn_gguf_str s)
 
 static sennit_status describe_json(const struct sn_gguf *g, struct sn_buf *b)
 {
-    SN_TRY(sn_buf_printf(b, "{\"format\": \"gguf\", \"version\": %u, \"file_bytes\": %zu, \"content_hash\": \"%016llx\", "
-                            "\"metadata\": {",
-                         sn_gguf_version(g), sn_gguf_file_bytes(g), (unsigned long long)sn_gguf_file_hash(g)));
+    SN_TRY(sn_buf_printf(b, "{\"format\": \"gguf\", \"version\": %u, \"file_bytes\": %zu, ", sn_gguf_version(g),
+                         sn_gguf_file_bytes(g)));
+    SN_TRY(sn_buf_printf(b, "\"content_hash\": \"%016llx\", \"metadata\": {",
+                         (unsigned long long)sn_gguf_file_hash(g)));
     for (size_t i = 0; i < sn_gguf_n_kv(g); i++) {
         struct sn_gguf_kv kv;
         sn_gguf_kv_at(g, i, &kv);

@@ -7,7 +7,7 @@
 
 static const size_t MOST_TEXT = (size_t)1 << 30;
 
-/* ---- tokenizer -------------------------------------------------------------------------------------------------- */
+/* ---- tokenizer ------------------------------------------------------------------------------------------------- */
 
 sennit_status sennit_tokenizer_open(struct sennit_tokenizer **out, const char *path,
                                     const struct sennit_model_options *options, struct sennit_error *err)
@@ -51,7 +51,8 @@ uint32_t sennit_vocab_size(const struct sennit_tokenizer *t) { return (uint32_t)
 
 /* Hands ids over to the caller, on success or failure of the tokenization before. */
 static sennit_status hand_over(const struct sennit_tokenizer *t, sennit_status st, struct sn_tokens *ids,
-                               const struct sn_tok_report *report, struct sennit_tokens *out, struct sennit_error *err)
+                               const struct sn_tok_report *report, struct sennit_tokens *out,
+                               struct sennit_error *err)
 {
     if (st == SENNIT_OK)
         st = sn_own_tokens(t->heap, ids->ids, ids->n, out, err);
@@ -99,7 +100,7 @@ sennit_status sennit_detokenize(const struct sennit_tokenizer *t, const int32_t 
     return st;
 }
 
-/* ---- templates -------------------------------------------------------------------------------------------------- */
+/* ---- templates ------------------------------------------------------------------------------------------------- */
 
 static sennit_status parse_vars(const char *text, json_t **out, struct sennit_error *err)
 {

@@ -22,11 +22,11 @@ sennit_status sn_fail(struct sennit_error *err, sennit_status status, const char
 /* Puts "prefix: " before the message of an error that is already set. */
 void sn_error_prefix(struct sennit_error *err, const char *fmt, ...) SENNIT_PRINTF(2, 3);
 
-#define SN_TRY(expr)                                                                                                  \
-    do {                                                                                                              \
-        sennit_status sn_try_status_ = (expr);                                                                        \
-        if (sn_try_status_ != SENNIT_OK)                                                                              \
-            return sn_try_status_;                                                                                    \
+#define SN_TRY(expr)                                                                                                 \
+    do {                                                                                                             \
+        sennit_status sn_try_status_ = (expr);                                                                       \
+        if (sn_try_status_ != SENNIT_OK)                                                                             \
+            return sn_try_status_;                                                                                   \
     } while (0)
 
 #define SN_ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
@@ -52,7 +52,7 @@ struct sn_heap {
     _Atomic size_t used[SN_USE_COUNT];
     _Atomic size_t total, peak;    /* bytes now, and the most at any moment */
     _Atomic uint64_t n_calls;      /* allocations and growths tried so far (frees are not counted) */
-    _Atomic uint64_t fail_at;      /* the call number that fails (1 = the next one after arming at 0 calls); 0 = none */
+    _Atomic uint64_t fail_at; /* the call number that fails (1 = the next one after arming at 0 calls); 0 = none */
     _Atomic size_t limit;          /* growth beyond this many bytes fails; 0 = none */
 };
 
@@ -67,7 +67,7 @@ void *sn_alloc(struct sn_heap *heap, enum sn_use use, size_t n_bytes);
 void *sn_calloc(struct sn_heap *heap, enum sn_use use, size_t n, size_t size);        /* zeroed, overflow-checked */
 void *sn_realloc(struct sn_heap *heap, enum sn_use use, void *ptr, size_t old_bytes, size_t new_bytes);
 void sn_free(struct sn_heap *heap, enum sn_use use, void *ptr, size_t n_bytes);       /* NULL is fine */
-char *sn_strndup(struct sn_heap *heap, enum sn_use use, const char *s, size_t n);     /* n + 1 bytes, NUL at the end */
+char *sn_strndup(struct sn_heap *heap, enum sn_use use, const char *s, size_t n); /* n + 1 bytes, NUL at the end */
 
 /* A growable byte buffer with a mandatory maximum. data is NUL-terminated once anything was appended. */
 struct sn_buf {

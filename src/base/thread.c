@@ -21,8 +21,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Looks before sleeping: 50 to 100 microseconds of pause. With more threads than CPUs the one that is waited for needs
- * this CPU, so waiting threads go to sleep nearly at once. */
+/* Looks before sleeping: 50 to 100 microseconds of pause. With more threads than CPUs the one that is waited for
+ * needs this CPU, so waiting threads go to sleep nearly at once. */
 enum { SPINS = 1500, SPINS_CROWDED = 10 };
 
 struct worker {

@@ -36,7 +36,8 @@ static inline void sn_split(size_t n, int worker, int n_workers, size_t *first, 
     *last = n * (size_t)(worker + 1) / (size_t)n_workers;
 }
 
-/* A shared counter for units that differ in cost: each call takes the next one. Reset between phases by one thread. */
+/* A shared counter for units that differ in cost: each call takes the next one. Reset between phases by one
+ * thread. */
 struct sn_ticket {
     _Alignas(64) _Atomic size_t next;
 };

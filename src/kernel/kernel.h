@@ -112,11 +112,13 @@ typedef void (*sn_add_fn)(float *x, const float *y, size_t n);               /* 
 typedef void (*sn_soft_cap_fn)(float *x, size_t n, float cap);               /* cap * tanh(x * (1 / cap)) */
 typedef void (*sn_scale_fn)(float *x, size_t n, float a);                    /* x *= a */
 
-/* Stores n floats as the slot's type, element i at index i * stride of dst. f16 saturates, both round to nearest even. */
+/* Stores n floats as the slot's type, element i at index i * stride of dst. f16 saturates, both round to nearest
+ * even. */
 typedef void (*sn_store_fn)(const float *x, size_t n, void *dst, size_t stride);
 typedef sn_store_fn sn_store_f32_fn, sn_store_f16_fn, sn_store_bf16_fn;
 
-/* Attention of n_q query vectors of one KV head over one segment: up to 4 chunks of 64 keys, fresh state in, state out.
+/* Attention of n_q query vectors of one KV head over one segment: up to 4 chunks of 64 keys, fresh state in, state
+ * out.
  *   k_chunk[c]: keys of chunk c in the slot's type, [4][d_k][16] (group of 16 keys, dimension, key)
  *   v_chunk[c]: values, [64][d_v]
  *   visible[i * n_chunks + c]: bit j = query i sees key j of chunk c. Keys that no query sees are never read as
@@ -173,7 +175,8 @@ struct sn_kernels {
 
 /* Fills the table for a level: the specification first, then each level up to `isa` overwrites its slots.
  * SENNIT_UNSUPPORTED when the CPU does not have the level. */
-sennit_status sn_kernels_init(struct sn_kernels *k, enum sn_isa isa, const struct sn_cpu *cpu, struct sennit_error *err);
+sennit_status sn_kernels_init(struct sn_kernels *k, enum sn_isa isa, const struct sn_cpu *cpu,
+                              struct sennit_error *err);
 const char *sn_kernel_name(enum sn_kernel_id id);
 /* The product slot of a weight type; NULL when there is none. */
 sn_gemm_fn sn_kernels_gemm(const struct sn_kernels *k, sennit_type type);

@@ -5,8 +5,8 @@
 
 static const enum sn_use USE = SN_USE_SCRATCH;
 
-static sennit_status acts_alloc(struct sn_heap *heap, struct sn_acts acts[SN_ACT_COUNT], uint32_t forms, size_t n_rows,
-                                size_t n_in)
+static sennit_status acts_alloc(struct sn_heap *heap, struct sn_acts acts[SN_ACT_COUNT], uint32_t forms,
+                                size_t n_rows, size_t n_in)
 {
     for (int form = 0; form < SN_ACT_COUNT; form++) {
         if (!(forms >> form & 1))

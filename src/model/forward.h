@@ -89,8 +89,8 @@ const struct sn_acts *sn_part_norm(struct sn_forward *f, struct sn_lane *lane, c
 void sn_part_qkv(struct sn_forward *f, struct sn_lane *lane, uint32_t layer, const struct sn_acts *in, bool half);
 /* The cache's attention into f->attn. */
 void sn_part_attend(struct sn_forward *f, struct sn_lane *lane, uint32_t layer);
-/* After the last layer's attention, whose keys and values every token had to leave, only the rows with wanted logits go
- * on: they move to the front of x and f->attn. */
+/* After the last layer's attention, whose keys and values every token had to leave, only the rows with wanted logits
+ * go on: they move to the front of x and f->attn. */
 void sn_part_narrow(struct sn_forward *f, struct sn_lane *lane);
 /* x += w * attention output. */
 void sn_part_attn_out(struct sn_forward *f, struct sn_lane *lane, const struct sn_weights *o);

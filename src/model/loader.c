@@ -116,16 +116,16 @@ static void pack_worker(void *ctx, int worker, int n_workers)
         sn_weights_pack(job->w, job->rows + from * job->row_bytes, from, to - from);
 }
 
-sennit_status sn_load_matrix(struct sn_loader *ld, const char *name, size_t n_in, size_t n_out, struct sn_weights *out,
-                             struct sennit_error *err)
+sennit_status sn_load_matrix(struct sn_loader *ld, const char *name, size_t n_in, size_t n_out,
+                             struct sn_weights *out, struct sennit_error *err)
 {
     const struct sn_gguf_tensor *t;
     SN_TRY(take(ld, name, n_in, n_out, &t, err));
     sennit_type type = (sennit_type)t->type;
     if (!sn_weights_supported(type))
         return sn_fail(err, SENNIT_UNSUPPORTED,
-                       "tensor '%s' is %s, which cannot be run; use a file in F32, F16, BF16, Q8_0, Q4_0 or Q4_1", name,
-                       sennit_type_name(type));
+                       "tensor '%s' is %s, which cannot be run; use a file in F32, F16, BF16, Q8_0, Q4_0 or Q4_1",
+                       name, sennit_type_name(type));
     size_t bytes = sn_weights_bytes(type, n_in, n_out);
     if (bytes == 0)
         return sn_fail(err, SENNIT_FORMAT, "tensor '%s': rows of %zu values are not whole %s blocks", name, n_in,
@@ -149,9 +149,10 @@ sennit_status sn_loader_finish(const struct sn_loader *ld, struct sennit_error *
         if (ld->taken[i])
             continue;
         const struct sn_gguf_tensor *t = sn_gguf_tensor_at(ld->gguf, i);
-        return sn_fail(err, SENNIT_UNSUPPORTED,
-                       "tensor '%.*s' has no place in this architecture's graph; the answer would be wrong without it",
-                       (int)t->name.len, t->name.data);
+        return sn_fail(
+            err, SENNIT_UNSUPPORTED,
+            "tensor '%.*s' has no place in this architecture's graph; the answer would be wrong without it",
+            (int)t->name.len, t->name.data);
     }
     return SENNIT_OK;
 }

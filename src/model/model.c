@@ -26,8 +26,8 @@ static sennit_status pick_arch(struct sennit_model *m, const struct sn_gguf *g, 
 }
 
 /* An optional string of the file, copied. */
-static sennit_status copy_text(struct sennit_model *m, const struct sn_gguf *g, const char *key, char **out, size_t *bytes,
-                               struct sennit_error *err)
+static sennit_status copy_text(struct sennit_model *m, const struct sn_gguf *g, const char *key, char **out,
+                               size_t *bytes, struct sennit_error *err)
 {
     struct sn_gguf_str s;
     SN_TRY(sn_gguf_str_or(g, key, NULL, &s, err));

@@ -1,5 +1,6 @@
 /* Philox4x32-10: a counter-based random generator (Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as
- * 1, 2, 3", SC 2011). A draw is a pure function of (seed, choice, step), so a row's draws do not depend on its company. */
+ * 1, 2, 3", SC 2011). A draw is a pure function of (seed, choice, step), so a row's draws do not depend on its
+ * company. */
 #ifndef SN_PHILOX_H
 #define SN_PHILOX_H
 

@@ -127,7 +127,8 @@ static uint32_t descending_key(float x)
     return u & 0x80000000u ? u : ~(u | 0x80000000u);
 }
 
-/* Candidates by (logit descending, id ascending): a stable radix sort of the keys, ids starting in ascending order. */
+/* Candidates by (logit descending, id ascending): a stable radix sort of the keys, ids starting in ascending
+ * order. */
 static void sort_all(struct sn_sampler *w, const float *x)
 {
     enum { BITS = 11, BUCKETS = 1 << BITS };
@@ -183,7 +184,8 @@ static float denominator(struct sn_sampler *w, const float *e, uint32_t n_kept)
     return tree16(lanes);
 }
 
-/* Cuts the candidate list by top-p, then min-p; p[i] is the probability of candidate i. Returns how many stay (>= 1). */
+/* Cuts the candidate list by top-p, then min-p; p[i] is the probability of candidate i. Returns how many stay (>=
+ * 1). */
 static uint32_t cut(const float *p, uint32_t n, float top_p, float min_p)
 {
     if (top_p > 0 && top_p < 1) {

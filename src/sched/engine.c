@@ -138,8 +138,8 @@ static void log_in_force(const struct sennit_engine *e)
            sennit_type_name(c->kv_type), (unsigned long long)c->cache_bytes);
 }
 
-sennit_status sn_engine_create(struct sennit_engine **out, const struct sennit_model *m, const struct sn_engine_config *cfg,
-                               struct sennit_error *err)
+sennit_status sn_engine_create(struct sennit_engine **out, const struct sennit_model *m,
+                               const struct sn_engine_config *cfg, struct sennit_error *err)
 {
     struct sn_heap heap;
     sn_heap_init(&heap, &cfg->allocator);

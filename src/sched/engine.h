@@ -164,8 +164,8 @@ struct sennit_engine {
 };
 
 /* engine.c */
-sennit_status sn_engine_create(struct sennit_engine **out, const struct sennit_model *m, const struct sn_engine_config *cfg,
-                               struct sennit_error *err);
+sennit_status sn_engine_create(struct sennit_engine **out, const struct sennit_model *m,
+                               const struct sn_engine_config *cfg, struct sennit_error *err);
 void sn_engine_unref_locked(struct sennit_engine *e); /* takes the lock's ownership: unlocks, frees at zero */
 struct sennit_cache_config sn_engine_cache_config(const struct sennit_engine *e, uint32_t layer);
 /* Sum over layers of projected_bytes(tokens). */
@@ -195,8 +195,8 @@ void sn_session_sweep(struct sennit_engine *e); /* frees what was released and i
 void sn_session_drop_state(struct sennit_engine *e, struct sennit_session *s);
 /* Drops idle sessions other than `but`, least recently used first, until `need` more bytes fit the budget. */
 void sn_session_make_room(struct sennit_engine *e, uint64_t need, const struct sennit_session *but);
-/* Trims the session's state to its longest common prefix with the prompt (at most n_prompt - 1) and says how long that
- * is; 0 when nothing can be reused, and the session is then empty. */
+/* Trims the session's state to its longest common prefix with the prompt (at most n_prompt - 1) and says how long
+ * that is; 0 when nothing can be reused, and the session is then empty. */
 size_t sn_session_rewind(struct sennit_engine *e, struct sennit_session *s, const int32_t *prompt, size_t n_prompt);
 /* Keeps row b's state in the session of its request. Without memory the session stays empty. */
 void sn_session_keep(struct sennit_engine *e, struct sennit_session *s, uint32_t row, const struct sennit_request *r);

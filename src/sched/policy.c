@@ -7,7 +7,8 @@ static uint32_t least(uint64_t a, uint64_t b, uint64_t c)
     return m > UINT32_MAX ? UINT32_MAX : (uint32_t)m;
 }
 
-void sn_form_spans(const struct sn_want *rows, uint32_t n_rows, uint32_t chunk, uint32_t step_tokens, uint32_t *n_tokens)
+void sn_form_spans(const struct sn_want *rows, uint32_t n_rows, uint32_t chunk, uint32_t step_tokens,
+                   uint32_t *n_tokens)
 {
     uint32_t left = step_tokens;
     for (uint32_t i = 0; i < n_rows; i++) {

@@ -120,7 +120,8 @@ sennit_status sn_request_create(struct sennit_request **out, struct sennit_engin
         st = reserve(r, o);
     if (st != SENNIT_OK) {
         sn_request_destroy(r);
-        return sn_fail(err, st, "no memory for a request of %zu prompt tokens and %u more", o->n_prompt, o->max_tokens);
+        return sn_fail(err, st, "no memory for a request of %zu prompt tokens and %u more", o->n_prompt,
+                       o->max_tokens);
     }
     sn_detok_init(&r->detok, e->m->vocab.t, !o->keep_special);
     XXH3_64bits_reset(&r->digest);

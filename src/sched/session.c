@@ -1,5 +1,5 @@
-/* Sessions: rows' state kept between turns. What a session holds is a convenience that may be dropped at any time when
- * nobody uses it: the next turn then reads its whole prompt, and gives the same answer. */
+/* Sessions: rows' state kept between turns. What a session holds is a convenience that may be dropped at any time
+ * when nobody uses it: the next turn then reads its whole prompt, and gives the same answer. */
 #include "sched/engine.h"
 
 void sn_session_drop_state(struct sennit_engine *e, struct sennit_session *s)
@@ -44,8 +44,9 @@ void sn_session_make_room(struct sennit_engine *e, uint64_t need, const struct s
                 oldest = s;
         if (!oldest)
             return;
-        sn_log(&e->cfg.log, SENNIT_LOG_INFO, "a session's state of %zu tokens (%llu bytes) was dropped to make room for %llu",
-               oldest->n_tokens, (unsigned long long)oldest->held, (unsigned long long)need);
+        sn_log(&e->cfg.log, SENNIT_LOG_INFO,
+               "a session's state of %zu tokens (%llu bytes) was dropped to make room for %llu", oldest->n_tokens,
+               (unsigned long long)oldest->held, (unsigned long long)need);
         sn_session_drop_state(e, oldest);
     }
 }
@@ -95,7 +96,8 @@ void sn_session_keep(struct sennit_engine *e, struct sennit_session *s, uint32_t
         st = s->tokens ? SENNIT_OK : SENNIT_NOMEM;
     }
     if (st != SENNIT_OK) {
-        sn_log(&e->cfg.log, SENNIT_LOG_WARN, "a session keeps nothing of its turn: no memory for %zu tokens", r->n_state);
+        sn_log(&e->cfg.log, SENNIT_LOG_WARN, "a session keeps nothing of its turn: no memory for %zu tokens",
+               r->n_state);
         sn_session_drop_state(e, s);
         return;
     }

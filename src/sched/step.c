@@ -94,7 +94,8 @@ static uint32_t form_batch(struct sennit_engine *e)
         uint32_t n = e->span_tokens[b];
         if (n == 0)
             continue;
-        e->spans[n_spans] = (struct sennit_span){.row = b, .pos = r->n_state, .n_tokens = n, .first_token = f->n_tokens};
+        e->spans[n_spans] =
+            (struct sennit_span){.row = b, .pos = r->n_state, .n_tokens = n, .first_token = f->n_tokens};
         e->last_step[n_spans] = (struct sennit_step_span){.request_id = r->id, .pos = r->n_state, .n_tokens = n};
         for (uint32_t i = 0; i < n; i++) {
             f->ids[f->n_tokens + i] = r->tokens[r->n_state + i];
@@ -177,10 +178,11 @@ static void on_logits(void *ctx, uint32_t index, const float *logits, struct sn_
 
 static sennit_status not_finite(struct sennit_request *r, struct sennit_error *err)
 {
-    return sn_fail(err, SENNIT_NUMERIC,
-                   "a NaN or an infinity reached the answer at token %zu; the model file may be damaged, or its weights "
-                   "may overflow",
-                   r->n_state);
+    return sn_fail(
+        err, SENNIT_NUMERIC,
+        "a NaN or an infinity reached the answer at token %zu; the model file may be damaged, or its weights "
+        "may overflow",
+        r->n_state);
 }
 
 /* Brings row b up to date; true when it ends. */

@@ -19,7 +19,8 @@ bool sn_stop_scan(const struct sn_stop_list *stops, const char *text, size_t fro
             /* A shorter stop string may still be complete further on, inside what is held back. */
             for (size_t later = at + 1; later < len; later++)
                 for (uint32_t i = 0; i < stops->n; i++)
-                    if (stops->lens[i] <= len - later && memcmp(text + later, stops->strings[i], stops->lens[i]) == 0) {
+                    if (stops->lens[i] <= len - later &&
+                        memcmp(text + later, stops->strings[i], stops->lens[i]) == 0) {
                         *safe = later;
                         return true;
                     }

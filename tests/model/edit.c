@@ -30,8 +30,9 @@ static bool is(struct sn_gguf_str s, const char *name)
 static size_t scalar_bytes(enum sn_gguf_type type)
 {
     static const size_t n[SN_GGUF_TYPE_COUNT] = {
-        [SN_GGUF_U8] = 1,  [SN_GGUF_I8] = 1,   [SN_GGUF_U16] = 2, [SN_GGUF_I16] = 2, [SN_GGUF_U32] = 4, [SN_GGUF_I32] = 4,
-        [SN_GGUF_F32] = 4, [SN_GGUF_BOOL] = 1, [SN_GGUF_U64] = 8, [SN_GGUF_I64] = 8, [SN_GGUF_F64] = 8};
+        [SN_GGUF_U8] = 1,  [SN_GGUF_I8] = 1,  [SN_GGUF_U16] = 2, [SN_GGUF_I16] = 2,
+        [SN_GGUF_U32] = 4, [SN_GGUF_I32] = 4, [SN_GGUF_F32] = 4, [SN_GGUF_BOOL] = 1,
+        [SN_GGUF_U64] = 8, [SN_GGUF_I64] = 8, [SN_GGUF_F64] = 8};
     return n[type];
 }
 

@@ -13,10 +13,10 @@ enum { PEAK_BYTES = 512 << 10 }; /* the whole model, opened, takes less */
 static int n_failed;
 
 /* Keys as C statements; `w` is the writer. */
-#define ADD(name, statements)                                                                                         \
-    static void name(struct gguf_writer *w)                                                                           \
-    {                                                                                                                 \
-        statements;                                                                                                   \
+#define ADD(name, statements)                                                                                        \
+    static void name(struct gguf_writer *w)                                                                          \
+    {                                                                                                                \
+        statements;                                                                                                  \
     }
 ADD(arch, gw_str(w, "general.architecture", "gargantua"))
 ADD(arch_number, gw_u32(w, "general.architecture", 3))
@@ -79,7 +79,10 @@ static const struct named {
 #define KEY(name, key, status) {#name, {.drop = key, .add = name}, status, key}
 #define NEW(name, status, word) {#name, {.add = name}, status, word}
 #define GONE(thing) {"no " thing, {.drop = thing}, SENNIT_FORMAT, thing}
-#define SHAPE(what, name, t, n, st, ...) {what, {.tensor = name, .type = t, .n_dims = n, .dims = {__VA_ARGS__}}, st, name}
+#define SHAPE(what, name, t, n, st, ...)                                                                             \
+    {                                                                                                                \
+        what, {.tensor = name, .type = t, .n_dims = n, .dims = {__VA_ARGS__}}, st, name                              \
+    }
     {"arch", {.drop = "general.architecture", .add = arch}, SENNIT_UNSUPPORTED, "gargantua"},
     KEY(arch_number, "general.architecture", SENNIT_FORMAT),
     GONE("general.architecture"),
@@ -222,7 +225,8 @@ static void unsupported_types(void)
         edited_model(&spec, &e, &file);
         struct sennit_error err = {.message = ""};
         struct sennit_model *m = NULL;
-        sennit_status st = sn_model_open_memory(&m, file.data, file.len, &(struct sennit_model_options){.n_threads = 1}, &err);
+        sennit_status st =
+            sn_model_open_memory(&m, file.data, file.len, &(struct sennit_model_options){.n_threads = 1}, &err);
         if (st != SENNIT_UNSUPPORTED || !strstr(err.message, "blk.0.attn_q.weight") || !strstr(err.message, name)) {
             fprintf(stderr, "%s: %s, '%s'\n", name, sennit_status_name(st), err.message);
             n_failed++;

@@ -1,4 +1,5 @@
-/* Seeded mutations of a tiny model through the whole way in: any bytes are refused with a message, or open and answer.
+/* Seeded mutations of a tiny model through the whole way in: any bytes are refused with a message, or open and
+ * answer.
  *
  * usage: model_mutate COUNT SEED */
 #include <stdio.h>
@@ -85,7 +86,7 @@ int main(int argc, char **argv)
         free(exact);
     }
     gguf_bytes_free(&original);
-    printf("%llu mutations, seed %llu: %llu opened and answered, the others were refused\n", (unsigned long long)count,
-           (unsigned long long)seed, (unsigned long long)n_opened);
+    printf("%llu mutations, seed %llu: %llu opened and answered, the others were refused\n",
+           (unsigned long long)count, (unsigned long long)seed, (unsigned long long)n_opened);
     return count >= 100 && (n_opened == 0 || n_opened > count * 9 / 10); /* both kinds must occur */
 }

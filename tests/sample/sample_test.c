@@ -1,5 +1,5 @@
-/* Sampling against a textbook twin: all candidates in a list, qsort, the written order of every sum, no shared code but
- * the scalar exp and log. */
+/* Sampling against a textbook twin: all candidates in a list, qsort, the written order of every sum, no shared code
+ * but the scalar exp and log. */
 #include "base/cpu.h"
 #include "kernel/math.h"
 #include "sample/philox.h"

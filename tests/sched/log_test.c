@@ -69,7 +69,8 @@ static sennit_finish answer(struct sennit_engine *e, struct sennit_session *s, s
 {
     static const int32_t prompt[] = {7, 8, 9};
     struct sennit_error err = {.message = ""};
-    struct sennit_request_options o = {.prompt = prompt, .n_prompt = 3, .max_tokens = 2, .ignore_eos = true, .session = s};
+    struct sennit_request_options o = {
+        .prompt = prompt, .n_prompt = 3, .max_tokens = 2, .ignore_eos = true, .session = s};
     struct sennit_request *r = NULL;
     struct sennit_event event = {.kind = SENNIT_EVENT_NONE};
     if (sennit_engine_submit(e, &o, &r, &err) != SENNIT_OK) {

@@ -1,5 +1,5 @@
-/* A host program may have set a locale with a decimal comma: templates read and print numbers as ever, on every thread,
- * and the program keeps its locale. The locale is made here, where the system's tool for it is installed. */
+/* A host program may have set a locale with a decimal comma: templates read and print numbers as ever, on every
+ * thread, and the program keeps its locale. The locale is made here, where the system's tool for it is installed. */
 #include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +12,8 @@ static bool comma_is_set(void) { return strcmp(localeconv()->decimal_point, ",")
 /* One of the system's own. */
 static bool known_locale(void)
 {
-    static const char *const names[] = {"de_DE.UTF-8", "de_DE.utf8", "fr_FR.UTF-8", "fr_FR.utf8", "nl_NL.UTF-8", "de_DE"};
+    static const char *const names[] = {"de_DE.UTF-8", "de_DE.utf8",  "fr_FR.UTF-8",
+                                        "fr_FR.utf8",  "nl_NL.UTF-8", "de_DE"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (setlocale(LC_ALL, names[i]) && comma_is_set())
             return true;
@@ -48,7 +49,8 @@ static void expect(const char *source, const char *wanted)
     json_decref(vars);
     const char *got = r.status == SENNIT_OK ? r.text.data : r.err.message;
     if (strcmp(got ? got : "", wanted) != 0 || !comma_is_set()) {
-        printf("FAILED: %s gave '%s', not '%s'%s\n", source, got, wanted, comma_is_set() ? "" : "; the locale is gone");
+        printf("FAILED: %s gave '%s', not '%s'%s\n", source, got, wanted,
+               comma_is_set() ? "" : "; the locale is gone");
         n_failed++;
     }
     n_failed += !rendered_free(&r);
