@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # Compares sennit with llama.cpp on one model file on this machine.
 #
-#   bench/compare-llamacpp.sh [--no-amx] --model FILE.gguf [--sennit PATH] [options of compare.py]
+#   bench/compare-llamacpp.sh [--no-amx] [--model FILE.gguf] [--sennit PATH] [options of compare.py]
 #   bench/compare-llamacpp.sh [--no-amx] --build-only
+#
+# Without --model, SmolLM2 as scripts/fetch-smollm2.sh gets it.
 #
 # --no-amx builds the peer without AMX tiles, in a tree of its own: on a CPU that has them, this is the peer that
 # AVX-512 CPUs without them get (Zen 4, Ice Lake).
@@ -14,6 +16,7 @@
 set -euo pipefail
 
 version=0.3.36
+sdist_sha256=832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e
 here=$(cd "$(dirname "$0")" && pwd)
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/sennit
 peer=$cache/peer
@@ -39,6 +42,10 @@ fetch() {
         [ -x "$cache/peer-venv/bin/pip" ] || python3 -m venv "$cache/peer-venv"
         "$cache/peer-venv/bin/pip" -q download --no-deps --no-binary llama-cpp-python -d "$peer" "llama-cpp-python==$version"
     fi
+    echo "$sdist_sha256  $peer/llama_cpp_python-$version.tar.gz" | sha256sum --check --quiet || {
+        echo "compare-llamacpp: $peer/llama_cpp_python-$version.tar.gz is not the file that was compared; remove it" >&2
+        exit 1
+    }
     tar -xzf "$peer/llama_cpp_python-$version.tar.gz" -C "$peer"
     repair "$sources/ggml/src/ggml-cpu/amx/mmq.cpp"
 }
@@ -72,5 +79,9 @@ if [ "${1:-}" = --build-only ]; then
     echo "$bench"
     exit
 fi
+case " $*" in
+    *' --model'* | *' --help'* | *' -h'*) ;;
+    *) set -- --model "$("$here/../scripts/fetch-smollm2.sh")" "$@" ;;
+esac
 exec python3 "$here/compare.py" --peer "$bench" --peer-version "llama-cpp-python $version" \
     --probe "$peer/probe" "$@"

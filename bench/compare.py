@@ -59,10 +59,11 @@ def run_sennit(args, threads, measure):
         args.sennit, "bench", "-m", args.model, "--rows", ",".join([str(rows)] * REPEATS), "--prompt", str(prompt),
         "--gen", str(gen), "--threads", str(threads), "--json"])
     results = [r for x in json_lines(done.stdout) for r in x["results"]]
-    found = [r[f"{what}_tok_s"] for r in results if r["rows"] == rows]
-    if not found:
+    results = [r for r in results if r["rows"] == rows]
+    if not results:
         raise SystemExit(f"no line for {rows} rows in:\n{done.stdout[-2000:]}")
-    return statistics.median(found)
+    return {"sennit": statistics.median(r[f"{what}_tok_s"] for r in results),
+            "sennit_step_ms": statistics.median(r["step_ms_median"] for r in results)}
 
 
 def run_peer(args, threads, measure, flash):
@@ -80,12 +81,14 @@ def run_peer(args, threads, measure, flash):
 
 
 def one_pair(args, threads, measure, index):
-    engines = [("peer_fa_on", lambda: run_peer(args, threads, measure, "on")),
-               ("peer_fa_off", lambda: run_peer(args, threads, measure, "off"))]
+    engines = [lambda: {"peer_fa_on": run_peer(args, threads, measure, "on")},
+               lambda: {"peer_fa_off": run_peer(args, threads, measure, "off")}]
     if args.sennit:
-        engines.insert(0 if index % 2 else 2, ("sennit", lambda: run_sennit(args, threads, measure)))
+        engines.insert(0 if index % 2 else 2, lambda: run_sennit(args, threads, measure))
     before = probe(args)
-    result = {name: go() for name, go in engines}
+    result = {}
+    for go in engines:
+        result |= go()
     after = probe(args)
     # With one thread the distance between two CPUs does not matter, only whether they share a core.
     kept = same_place([before, after]) if threads > 1 else before["mode"] == after["mode"]
@@ -114,7 +117,7 @@ def run_all(args):
 def summarise(cell):
     kept = [p for p in cell["pairs"] if p["kept"]]
     cell["kept"] = len(kept)
-    for name in ("sennit", "peer_fa_on", "peer_fa_off"):
+    for name in ("sennit", "sennit_step_ms", "peer_fa_on", "peer_fa_off"):
         if kept and name in kept[0]:
             cell[name] = statistics.median(p[name] for p in kept)
     if not kept:
@@ -136,6 +139,19 @@ def table(cells):
         out.append(f"| {c['threads']} | {c['measure']} | {ours} | {theirs} | {flash} | {ratio} | "
                    f"{c['kept']} of {len(c['pairs'])} |")
     return "\n".join(out)
+
+
+def step_ratios(cells):
+    """Sennit: what a step of many decoding rows takes, as a multiple of a step of one, per thread count."""
+    out = []
+    for threads in dict.fromkeys(c["threads"] for c in cells):
+        steps = {c["measure"]: c["sennit_step_ms"] for c in cells
+                 if c["threads"] == threads and "sennit_step_ms" in c and c["measure"].startswith("decode")}
+        one = steps.pop("decode, 1 row", None)
+        for name, ms in steps.items() if one else ():
+            rows = name.split(", ")[1].split()[0]
+            out.append({"threads": threads, "rows": int(rows), "step_ms": ms, "step_ms_of_one": one, "ratio": ms / one})
+    return out
 
 
 def peer_features(args):
@@ -194,8 +210,12 @@ def main():
         print(f"    {line}")
     modes = sorted({p["probes"][0]["mode"] for c in cells for p in c["pairs"] if p["kept"]})
     print(f"\nPlacement in the pairs kept: {', '.join(modes) or 'none'}\n\n{table(cells)}")
+    ratios = step_ratios(cells)
+    for r in ratios:
+        print(f"{'' if r is not ratios[0] else chr(10)}{r['threads']} threads: a step of {r['rows']} rows / a step of one = "
+              f"{r['ratio']:.2f}  ({r['step_ms']:.2f} ms / {r['step_ms_of_one']:.2f} ms)")
     if args.json:
-        args.json.write_text(json.dumps({"system": about, "cells": cells}, indent=1) + "\n")
+        args.json.write_text(json.dumps({"system": about, "cells": cells, "step_ratios": ratios}, indent=1) + "\n")
     return 0
 
 
