@@ -7,12 +7,15 @@
  *
  *     void kcheck_check_norm(struct kcheck *c)
  *     {
- *         if (!kcheck_begin(c, SN_K_rms_norm))        // the slot is filtered out, or not this
- * level's own: skip return; for (size_t n = 1; n <= 65; n++) { float *x = kcheck_f32(c, n,
- * KC_NORMAL);  // input, ends at a protected page float *a = kcheck_out(c, 4 * n, 4), *b =
- * kcheck_out(c, 4 * n, 4); c->ref->rms_norm(x, x, n, 1e-5f, a); c->dut->rms_norm(x, x, n, 1e-5f,
- * b); kcheck_same_f32(c, a, b, n, "n=%zu", n); kcheck_end_case(c);                      // margins
- * intact? frees the buffers
+ *         if (!kcheck_begin(c, SN_K_rms_norm)) // the slot is filtered out, or not this level's own: skip
+ *             return;
+ *         for (size_t n = 1; n <= 65; n++) {
+ *             float *x = kcheck_f32(c, n, KC_NORMAL); // input, ends at a protected page
+ *             float *a = kcheck_out(c, 4 * n, 4), *b = kcheck_out(c, 4 * n, 4);
+ *             c->ref->rms_norm(x, x, n, 1e-5f, a);
+ *             c->dut->rms_norm(x, x, n, 1e-5f, b);
+ *             kcheck_same_f32(c, a, b, n, "n=%zu", n);
+ *             kcheck_end_case(c); // margins intact? frees the buffers
  *         }
  *     }
  *
