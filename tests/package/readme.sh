@@ -23,4 +23,24 @@ for doc in README.md CONTRIBUTING.md docs/*.md; do
         [ -e "$(dirname "$doc")/${target%%#*}" ] || { echo "$doc: links to $target, which does not exist"; status=1; }
     done < <(grep -oE '\]\([^)#]+[^)]*\)' "$doc" | sed -E 's/^\]\(//; s/\)$//')
 done
+# Paths that they name in backticks.
+for doc in README.md CONTRIBUTING.md CHANGELOG.md docs/*.md; do
+    while read -r path; do
+        case "$path" in *'<'* | *'*'* | *…*) continue ;; esac # patterns
+        [ -e "$path" ] || [ -e "$(dirname "$doc")/$path" ] && continue
+        case "$path" in # a source file may go without its folder
+            */* | *.md) ;;
+            *) [ -z "$(find src include tests -name "$path")" ] || continue ;;
+        esac
+        echo "$doc: names $path, which does not exist"
+        status=1
+    done < <(grep -oE '`[^` ]+`' "$doc" | tr -d '`' |
+        grep -E '^((src|docs|scripts|tests|include|examples|bench|fuzz|tools|cmake)/.*|[A-Za-z_]+\.(md|c|h|sh|list))$' | sort -u)
+done
+# Tests that any document names.
+for doc in README.md CONTRIBUTING.md docs/*.md; do
+    while read -r name; do
+        grep -qx -- "$name" <<<"$tests" || { echo "$doc: there is no test '$name'"; status=1; }
+    done < <(grep -oE '(test|tests) `[a-z0-9-]+`' "$doc" | grep -oE '`[^`]+`' | tr -d '`' | sort -u)
+done
 exit $status
