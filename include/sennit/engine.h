@@ -20,6 +20,7 @@ struct sennit_engine;
 struct sennit_request;
 struct sennit_session;
 
+/* Copied: no pointer needs to outlive the call but the logger's ctx and the allocator's. */
 struct sennit_engine_options {
     struct sennit_allocator allocator; /* {0} = default */
     struct sennit_logger logger;
@@ -46,17 +47,17 @@ SENNIT_API void sennit_engine_free(struct sennit_engine *engine);
 
 struct sennit_bias {
     int32_t id;
-    float bias; /* added to the logit */
+    float bias; /* added to the logit; within +-1e6 */
 };
 
 /* The pipeline of docs/numerics.md, in its order. {0} means greedy without changes. */
 struct sennit_sampling {
-    float temperature;        /* 0 = greedy; finite, >= 0 */
+    float temperature;        /* 0 = greedy; else finite and >= 1e-4 */
     uint32_t top_k;           /* 0 = off */
     float top_p;              /* 0 = off; 0 < p <= 1 */
     float min_p;              /* 0 = off; 0 < p < 1 */
-    float repetition_penalty; /* 0 or 1 = off; > 0; over prompt and answer */
-    float presence_penalty, frequency_penalty; /* over the answer */
+    float repetition_penalty; /* 0 or 1 = off; 0.001 to 1000; over prompt and answer */
+    float presence_penalty, frequency_penalty; /* over the answer; within +-1e6 */
     uint64_t seed;
     uint32_t choice;          /* index of this answer among several to one prompt; part of the random counter */
     const struct sennit_bias *biases;
@@ -72,7 +73,8 @@ struct sennit_request_options {
     uint32_t n_stop;
     bool ignore_eos;       /* go on past end tokens */
     bool keep_special;     /* show control tokens in the text */
-    uint32_t n_logprobs;   /* report this many most likely tokens with each token (and the token's own), 0 = none */
+    uint32_t n_logprobs;   /* report this many most likely tokens with each token (and the token's own), 0 = none, at
+                              most 64 */
     bool want_logprob;     /* report the token's own log-probability */
     const int32_t *forced; /* teacher forcing: tokens to take instead of the sampled ones; [max_tokens] or NULL */
     struct sennit_session *session; /* resume from and keep the row's state; NULL = none */

@@ -18,6 +18,16 @@ static sennit_status resolve_isa(const char *name, enum sn_isa *out, struct senn
     return SENNIT_OK;
 }
 
+/* The library's own copy of a family's name: the caller's string ends with the call, the engine asks for it at every
+ * admission. An unknown name is refused when the first cache is made. */
+static const char *lasting_name(const char *family)
+{
+    for (const char *const *f = sennit_cache_families(); *f; f++)
+        if (strcmp(*f, family) == 0)
+            return *f;
+    return family;
+}
+
 static sennit_status resolve_sizes(const struct sennit_engine_options *o, struct sn_engine_config *c,
                                    struct sennit_error *err)
 {
@@ -50,7 +60,7 @@ sennit_status sennit_engine_create(struct sennit_engine **out, const struct senn
     struct sn_engine_config c = {
         .log = o.logger,
         .allocator = o.allocator,
-        .cache_family = o.cache_family ? o.cache_family : "plain",
+        .cache_family = lasting_name(o.cache_family ? o.cache_family : "plain"),
         .kv_type = o.kv_type_set ? o.kv_type : SENNIT_F16,
         .pin = !o.no_pin,
     };
@@ -98,6 +108,8 @@ static sennit_status check_request(const struct sennit_engine *e, const struct s
     for (uint32_t i = 0; i < o->n_stop; i++)
         if (sn_utf8_valid_prefix(o->stop[i], strlen(o->stop[i])) != strlen(o->stop[i]))
             return sn_fail(err, SENNIT_INVALID, "stop string %u is not UTF-8; it could cut a character in two", i);
+    if (o->sampling.n_biases && !o->sampling.biases)
+        return sn_fail(err, SENNIT_INVALID, "n_biases is %u, but biases is NULL", o->sampling.n_biases);
     if (o->session && o->session->engine != e)
         return sn_fail(err, SENNIT_INVALID, "the session belongs to another engine");
     return SENNIT_OK;

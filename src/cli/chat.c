@@ -238,8 +238,8 @@ static int converse(struct chat *c)
     struct cli_text line = {0};
     int code = CLI_OK;
     if (c->terminal)
-        fprintf(stderr, "%s. /help lists the commands, /exit leaves.\n",
-                sennit_model_get_info(c->model)->name);
+        cli_note("%s. /help lists the commands, /exit leaves.",
+                 sennit_model_get_info(c->model)->name);
     while (read_message(c, &line)) {
         if (line.n_bytes == 0)
             continue;

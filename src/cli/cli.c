@@ -10,11 +10,28 @@
 
 /* ---- messages -------------------------------------------------------------------------------- */
 
+/* Bytes of a control character at s other than newline and tab, 0 for anything else: it would give
+ * a terminal orders. U+0080 to U+009F are two bytes. */
+static size_t control_bytes(const char *s, size_t n)
+{
+    unsigned char c = (unsigned char)s[0], next = n > 1 ? (unsigned char)s[1] : 0;
+    if (c == 0xC2 && next >= 0x80 && next <= 0x9F)
+        return 2;
+    return (c < 0x20 && c != '\n' && c != '\t') || c == 0x7F;
+}
+
+/* Messages name things that come out of files. */
 static void say(const char *prefix, const char *fmt, va_list args)
 {
+    char text[8192];
+    int n = vsnprintf(text, sizeof text, fmt, args);
+    size_t len = n < 0 ? 0 : (size_t)n < sizeof text ? (size_t)n : sizeof text - 1;
     fflush(stdout); /* keeps answers and messages in order on a terminal */
     fputs(prefix, stderr);
-    vfprintf(stderr, fmt, args);
+    for (size_t i = 0, skip; i < len; i += skip ? skip : 1) {
+        skip = control_bytes(text + i, len - i);
+        fputc(skip ? '?' : text[i], stderr);
+    }
     fputc('\n', stderr);
 }
 
@@ -70,6 +87,14 @@ int cli_fail(const struct sennit_error *err)
 {
     cli_error("%s", err->message[0] ? err->message : sennit_status_name(err->code));
     return cli_exit_code(err->code);
+}
+
+void cli_note(const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    say("", fmt, args);
+    va_end(args);
 }
 
 /* ---- memory and text
@@ -177,10 +202,10 @@ void cli_print_text(const char *data, size_t n_bytes)
     if (!terminal) {
         fwrite(data, 1, n_bytes, stdout);
     } else {
-        for (size_t i = 0; i < n_bytes; i++) {
-            unsigned char c = (unsigned char)data[i];
-            if (c >= 0x20 ? c != 0x7F : c == '\n' || c == '\t')
-                putchar(c);
+        for (size_t i = 0, skip; i < n_bytes; i += skip ? skip : 1) {
+            skip = control_bytes(data + i, n_bytes - i);
+            if (!skip)
+                putchar((unsigned char)data[i]);
         }
     }
     fflush(stdout);

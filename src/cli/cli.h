@@ -24,6 +24,7 @@ enum cli_exit {
 void cli_error(const char *fmt, ...) SENNIT_PRINTF(1, 2); /* "sennit: ..." */
 void cli_warn(const char *fmt, ...) SENNIT_PRINTF(1, 2);  /* "sennit: warning: ..." */
 void cli_hint(const char *fmt, ...) SENNIT_PRINTF(1, 2);  /* "  hint: ..." */
+void cli_note(const char *fmt, ...) SENNIT_PRINTF(1, 2);  /* the line alone */
 /* Prints the library's error and returns the exit code that belongs to it. */
 int cli_fail(const struct sennit_error *err);
 int cli_exit_code(sennit_status status);

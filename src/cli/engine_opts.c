@@ -129,7 +129,7 @@ static void on_log(void *ctx, sennit_log_level level, const char *message)
     if (level >= SENNIT_LOG_WARN)
         cli_warn("%s", message);
     else if (o->verbose)
-        fprintf(stderr, "%s\n", message);
+        cli_note("%s", message);
 }
 
 /* The logger keeps the pointer: options live as long as what they opened. */

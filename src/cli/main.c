@@ -56,7 +56,17 @@ static int unknown(const char *word)
     return CLI_USAGE;
 }
 
-int main(int argc, char **argv)
+/* What was printed and did not arrive, on a full disk for example, is a failure too. */
+static int finished(int code)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return code;
+    if (code == CLI_OK)
+        cli_error("cannot write to standard output");
+    return code == CLI_OK ? CLI_FAILED : code;
+}
+
+static int dispatch(int argc, char **argv)
 {
     if (argc < 2) {
         help(stderr);
@@ -81,4 +91,9 @@ int main(int argc, char **argv)
         if (strcmp(word, commands[i]->name) == 0)
             return commands[i]->run(commands[i], argc - 2, argv + 2);
     return unknown(word);
+}
+
+int main(int argc, char **argv)
+{
+    return finished(dispatch(argc, argv));
 }

@@ -180,7 +180,6 @@ static bool get_forced(const struct line *l, const json_t *v)
     if (!get_ids(l, "forced", v, &l->row->forced, &n) || n > UINT32_MAX)
         return false;
     l->row->options.forced = l->row->forced;
-    l->row->options.max_tokens = (uint32_t)n;
     return true;
 }
 
@@ -318,6 +317,15 @@ static struct cli_row copy_defaults(const struct cli_row *d)
     return r;
 }
 
+/* An answer that is forced is as long as its ids, or shorter where the line says so, in whatever
+ * order the two stand: the engine reads max_tokens of them. */
+static void fit_forced(struct cli_row *row, const json_t *line)
+{
+    size_t n = json_array_size(json_object_get(line, "forced"));
+    if (!json_object_get(line, "max_tokens") || row->options.max_tokens > n)
+        row->options.max_tokens = (uint32_t)n;
+}
+
 static int read_line(const struct line *l, const char *text, size_t n)
 {
     json_error_t e;
@@ -335,6 +343,8 @@ static int read_line(const struct line *l, const char *text, size_t n)
     {
         ok = ok && get_field(l, key, v);
     }
+    if (ok && l->row->forced)
+        fit_forced(l->row, o);
     json_decref(o);
     if (ok && !l->row->ids) {
         cli_error("%s:%zu: a row needs \"prompt\", \"messages\" or \"ids\"", l->path, l->number);
@@ -350,6 +360,10 @@ int cli_rows_read(const char *path, const struct sennit_model *model,
     struct cli_text text = {0};
     int code = cli_read_file(path, "file of prompts", &text);
     struct line l = {.path = path, .model = model, .how = how};
+    if (code == CLI_OK && strlen(text.data) != text.n_bytes) {
+        cli_error("'%s' holds a NUL byte", path);
+        code = CLI_FILE;
+    }
     for (char *p = text.data, *next; code == CLI_OK && p && *p; p = next) {
         size_t n = strcspn(p, "\n");
         next = p + n + (p[n] == '\n');

@@ -122,10 +122,16 @@ static sennit_status read_rope(struct sennit_model *m, struct sn_loader *ld, str
         return SENNIT_OK;
     float *factors;
     SN_TRY(sn_load_vector(ld, "rope_freqs.weight", n, &factors, err));
-    for (size_t i = 0; i < n; i++)
+    sennit_status st = SENNIT_OK;
+    for (size_t i = 0; i < n && st == SENNIT_OK; i++) {
+        if (!(factors[i] > 0 && isfinite(factors[i])))
+            st = sn_fail(err, SENNIT_FORMAT,
+                         "tensor 'rope_freqs.weight' has %g at %zu; its factors must be finite and > 0",
+                         (double)factors[i], i);
         m->rope_freq[i] /= (double)factors[i];
+    }
     sn_free(&m->heap, SN_USE_WEIGHTS, factors, n * sizeof *factors);
-    return SENNIT_OK;
+    return st;
 }
 
 sennit_status sn_hparams_read(struct sennit_model *m, struct sn_loader *ld, const char *prefix, struct sennit_error *err)
@@ -142,6 +148,11 @@ sennit_status sn_hparams_read(struct sennit_model *m, struct sn_loader *ld, cons
         return sn_fail(err, SENNIT_FORMAT, "tensor 'token_embd.weight' has %llu rows; at most %d are possible",
                        (unsigned long long)embed->dims[1], MOST);
     hp->n_vocab = (uint32_t)embed->dims[1];
+    size_t n_tokens = sn_tokenizer_vocab_size(m->vocab.t);
+    if (n_tokens != hp->n_vocab)
+        return sn_fail(err, SENNIT_FORMAT,
+                       "the vocabulary has %zu tokens and the embedding %u rows; they must be equal", n_tokens,
+                       hp->n_vocab);
     SN_TRY(read_rope(m, ld, &k, err));
     m->layers = sn_calloc(&m->heap, SN_USE_WEIGHTS, hp->n_layers, sizeof *m->layers);
     if (!m->layers)

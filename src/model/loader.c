@@ -13,27 +13,27 @@ static size_t arena_share(const struct sn_gguf_tensor *t)
     return sn_round_up(sn_weights_bytes((sennit_type)t->type, t->dims[0], t->dims[1]), 64);
 }
 
-static sennit_status make_arena(struct sn_loader *ld, void **arena, size_t *arena_bytes, struct sennit_error *err)
+static sennit_status make_arena(struct sn_loader *ld, struct sennit_error *err)
 {
     size_t total = 0;
+    if (*ld->arena)
+        return SENNIT_OK;
     for (size_t i = 0; i < sn_gguf_n_tensors(ld->gguf); i++)
         if (sn_add_overflows(total, arena_share(sn_gguf_tensor_at(ld->gguf, i)), &total))
             return sn_fail(err, SENNIT_NOMEM, "the weights are larger than the address space");
     if (total == 0)
         return SENNIT_OK;
-    *arena = sn_calloc(ld->heap, SN_USE_WEIGHTS, 1, total);
-    if (!*arena)
+    *ld->arena = sn_calloc(ld->heap, SN_USE_WEIGHTS, 1, total);
+    if (!*ld->arena)
         return sn_fail(err, SENNIT_NOMEM, "no memory for the weights (%zu bytes)", total);
-    *arena_bytes = ld->arena_bytes = total;
-    ld->arena = *arena;
+    *ld->arena_bytes = total;
     return SENNIT_OK;
 }
 
 sennit_status sn_loader_init(struct sn_loader *ld, struct sn_heap *heap, const struct sn_gguf *g, uint32_t n_threads,
                              void **arena, size_t *arena_bytes, struct sennit_error *err)
 {
-    *ld = (struct sn_loader){.heap = heap, .gguf = g};
-    SN_TRY(make_arena(ld, arena, arena_bytes, err));
+    *ld = (struct sn_loader){.heap = heap, .gguf = g, .arena = arena, .arena_bytes = arena_bytes};
     ld->taken = sn_calloc(heap, SN_USE_MISC, sn_gguf_n_tensors(g), sizeof *ld->taken);
     if (!ld->taken && sn_gguf_n_tensors(g) != 0)
         return sn_fail(err, SENNIT_NOMEM, "no memory for the list of tensors");
@@ -132,9 +132,10 @@ sennit_status sn_load_matrix(struct sn_loader *ld, const char *name, size_t n_in
                        sennit_type_name(type));
     struct sn_weights w = {.type = type, .n_in = n_in, .n_out = n_out, .n_panels = sn_div_up(n_out, SN_PANEL)};
     size_t share = arena_share(t);
-    if (share < bytes || share > ld->arena_bytes - ld->arena_used)
+    SN_TRY(make_arena(ld, err));
+    if (share < bytes || share > *ld->arena_bytes - ld->arena_used)
         return sn_fail(err, SENNIT_FORMAT, "tensor '%s' must have two dimensions", name);
-    w.data = ld->arena + ld->arena_used;
+    w.data = (uint8_t *)*ld->arena + ld->arena_used;
     ld->arena_used += share;
     struct pack_job job = {.w = &w, .rows = t->data, .row_bytes = sn_row_bytes(t->type, n_in)};
     sn_pool_run(ld->threads, pack_worker, &job);

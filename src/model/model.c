@@ -1,6 +1,7 @@
 /* Opening and closing a model. */
 #include "model/model.h"
 
+#include "base/cpu.h"
 #include "model/loader.h"
 
 static sennit_status pick_arch(struct sennit_model *m, const struct sn_gguf *g, struct sennit_error *err)
@@ -55,16 +56,6 @@ static sennit_status load_template(struct sennit_model *m, const struct sn_gguf 
     return SENNIT_OK;
 }
 
-static sennit_status load_vocab(struct sennit_model *m, const struct sn_gguf *g, const char *pre, struct sennit_error *err)
-{
-    SN_TRY(sn_vocab_load(&m->vocab.t, &m->heap, g, pre, &m->log, err));
-    size_t n = sn_tokenizer_vocab_size(m->vocab.t);
-    if (n != m->hp.n_vocab)
-        return sn_fail(err, SENNIT_FORMAT, "the vocabulary has %zu tokens and the embedding %u rows; they must be equal",
-                       n, m->hp.n_vocab);
-    return SENNIT_OK;
-}
-
 static uint64_t packed_bytes(const struct sn_weights *w) { return sn_weights_bytes(w->type, w->n_in, w->n_out); }
 
 static void fill_info(struct sennit_model *m, const struct sn_gguf *g, uint64_t n_parameters)
@@ -103,6 +94,8 @@ static sennit_status load_all(struct sennit_model *m, const struct sn_gguf *g, c
 {
     SN_TRY(pick_arch(m, g, err));
     SN_TRY(copy_text(m, g, "general.name", &m->name, &m->name_bytes, err));
+    /* Before the weights: a tokenizer that cannot be used is refused at once. */
+    SN_TRY(sn_vocab_load(&m->vocab.t, &m->heap, g, o->pre, &m->log, err));
     struct sn_loader ld;
     SN_TRY(sn_loader_init(&ld, &m->heap, g, o->n_threads, &m->arena, &m->arena_bytes, err));
     sennit_status st = m->arch->load(m, &ld, err);
@@ -111,7 +104,6 @@ static sennit_status load_all(struct sennit_model *m, const struct sn_gguf *g, c
     uint64_t n_parameters = ld.n_parameters;
     sn_loader_release(&ld);
     SN_TRY(st);
-    SN_TRY(load_vocab(m, g, o->pre, err));
     SN_TRY(load_template(m, g, err));
     fill_info(m, g, n_parameters);
     return SENNIT_OK;
@@ -134,7 +126,10 @@ static struct sennit_model *new_model(const struct sennit_model_options *o)
 static sennit_status finish_open(struct sennit_model **out, struct sennit_model *m, struct sn_gguf *g,
                                  const struct sennit_model_options *o, struct sennit_error *err)
 {
+    /* Rotation frequencies and scales are rounded here: not in the caller's direction. */
+    struct sn_fpenv env = sn_fp_enter();
     sennit_status st = load_all(m, g, o, err);
+    sn_fp_leave(env);
     sn_gguf_close(g);
     if (st != SENNIT_OK) {
         sn_model_free(m);

@@ -16,7 +16,8 @@ uint64_t sn_engine_projected(const struct sennit_engine *e, uint64_t tokens)
 {
     uint64_t sum = 0;
     for (uint32_t l = 0; l < e->m->hp.n_layers; l++)
-        sum += sennit_cache_projected_bytes(e->proto[l], tokens);
+        if (__builtin_add_overflow(sum, sennit_cache_projected_bytes(e->proto[l], tokens), &sum))
+            return UINT64_MAX; /* a family's own answer when it cannot be counted */
     return sum;
 }
 

@@ -312,7 +312,7 @@ static sennit_status read_end(struct sennit_request *r, struct sennit_event *out
     out->digest = XXH3_64bits_digest(&r->digest);
     out->n_prompt = r->n_prompt;
     out->n_reused = r->n_reused;
-    out->n_generated = r->n_tokens - r->n_prompt;
+    out->n_generated = r->n_events; /* not a token that was chosen and then had no memory for its text */
     out->n_prefill_spans = r->n_prefill_spans;
     r->end_read = true;
     return SENNIT_OK;

@@ -53,8 +53,14 @@ case_help() {
 
 case_errors() {
     tiny_model
+    if [ -w /dev/full ]; then # what is printed and does not arrive is a failure
+        "$sennit" inspect tiny.gguf >/dev/full 2>err && fail "a full disk and exit code 0"
+        says err "cannot write to standard output"
+    fi
     run 2 genrate
     says err "did you mean 'sennit generate'"
+    run 2 $'gen\e[2J\xc2\x9b2Jrate' # messages name what they were given, but give a terminal no orders
+    says err "no command 'gen?[2J?2Jrate'"
     run 2 generate -m tiny.gguf --tmep 1
     says err "no option '--tmep'"
     says err "did you mean '--temp'"
@@ -236,6 +242,14 @@ J
         fi
         line=$((line + 1))
     done <rows.jsonl
+    # A forced answer is never longer than its ids, in whatever order the fields stand.
+    printf '{"prompt": "x", "forced": [65, 66], "max_tokens": 100}\n{"prompt": "x", "max_tokens": 1, "forced": [65, 66]}\n' >forced.jsonl
+    run 0 generate -m tiny.gguf --prompts forced.jsonl --json
+    same "$(json rows.0.ids)" "[65,66]" "forced before max_tokens"
+    same "$(json rows.1.ids)" "[65]" "max_tokens before forced"
+    printf '{"prompt": "x"}\n\0{"prompt": "y"}\n' >nul.jsonl
+    run 3 generate -m tiny.gguf --prompts nul.jsonl --json
+    says err "NUL"
     # More rows than the batch holds wait for their turn.
     run 0 generate -m tiny.gguf -p "x y" --rows 9 --max-rows 2 -n 5 --ignore-eos --json
     same "$(json rows#)" 9 "rows"

@@ -36,6 +36,9 @@ static void refusals(const struct world *w)
     const char *half = "\xA9";
     o.stop = &half;
     refuse(e, &o, SENNIT_INVALID, "stop", "UTF-8");
+    o = ask(ids, 5, 5);
+    o.sampling.n_biases = 3;
+    refuse(e, &o, SENNIT_INVALID, "n_biases is 3", "NULL");
     check_empty(e, "after refusals");
     sennit_engine_free(e);
     e = engine_of(w, 1, bytes, 16); /* exactly enough */
@@ -299,12 +302,37 @@ static void fragments(const struct world *w)
         N);
 }
 
+/* The strings of the options are the caller's again after the call, though each admission asks for
+ * the family. */
+static void borrowed_strings(const struct world *w)
+{
+    char family[] = "plain", isa[] = "scalar";
+    int32_t ids[MAX_PROMPT] = {0};
+    struct sennit_engine_options o = {
+        .n_threads = 1, .isa = isa, .cache_family = family, .cache_bytes = PLENTY, .no_pin = true};
+    struct sennit_engine *e = NULL;
+    MUST(sennit_engine_create(&e, w->m, &o, err));
+    memset(family, 'x', sizeof family - 1);
+    memset(isa, 'x', sizeof isa - 1);
+    struct sennit_request_options q = ask(ids, 5, 5);
+    struct answer a;
+    finish(e, submit(e, &q), &a);
+    CHECK(a.finish == SENNIT_FINISH_LENGTH && a.n == 5, "%s, %zu tokens",
+          sennit_finish_name(a.finish), a.n);
+    const struct sennit_stats *s = sennit_engine_stats(e);
+    CHECK(strcmp(s->cache_family, "plain") == 0 && strcmp(s->isa, "scalar") == 0, "'%s' and '%s'",
+          s->cache_family, s->isa);
+    sennit_engine_free(e);
+    printf("options: the engine needs none of the caller's strings after it was made\n");
+}
+
 int main(void)
 {
     struct world w = {0};
     char path[256];
     world_open(&w, path);
     refusals(&w);
+    borrowed_strings(&w);
     overload(&w);
     waits(&w);
     fairness(&w);
