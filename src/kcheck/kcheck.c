@@ -20,6 +20,7 @@ struct kcheck_state {
     uint64_t seed;
     uint64_t n_values, n_cases, n_slot_failures;
     uint64_t n_failures; /* of the whole run */
+    uint64_t n_compared; /* slots of levels that were begun, golden digests not counted */
     char label[256];     /* the case at hand */
     struct sn_guard buffer[MAX_BUFFERS];
     size_t n_buffers;
@@ -83,9 +84,8 @@ static float draw_wide(struct kcheck_rng *r)
 
 static float draw_edge(struct kcheck_rng *r)
 {
-    static const uint32_t edges[] = {0x7F800000, 0xFF800000, 0x7FC00000, 0xFFC00001,
-                                     0x00000000, 0x80000000, 0x00000001, 0x807FFFFF,
-                                     0x00800000, 0x7F7FFFFF, 0xFF7FFFFF, 0x42B17218,
+    static const uint32_t edges[] = {0x7F800000, 0xFF800000, 0x7FC00000, 0xFFC00001, 0x00000000, 0x80000000,
+                                     0x00000001, 0x807FFFFF, 0x00800000, 0x7F7FFFFF, 0xFF7FFFFF, 0x42B17218,
                                      0xC2AEAC50, 0x3F800000, 0xBF800000, 0x477FF000};
     if (kcheck_below(r, 8) != 0)
         return draw_normal(r);
@@ -109,8 +109,8 @@ static void fail_va(struct kcheck *c, const char *what, const char *fmt, va_list
     s->n_failures++;
     if (s->n_slot_failures++ >= MAX_REPORTS)
         return;
-    fprintf(s->out, "FAIL %s, level %s, seed %llu: %s", s->begun ? sn_kernel_name(s->id) : s->check,
-            c->level, (unsigned long long)s->seed, what);
+    fprintf(s->out, "FAIL %s, level %s, seed %llu: %s", s->begun ? sn_kernel_name(s->id) : s->check, c->level,
+            (unsigned long long)s->seed, what);
     vfprintf(s->out, fmt, args);
     fputc('\n', s->out);
 }
@@ -164,9 +164,9 @@ static void end_slot(struct kcheck *c)
                  (unsigned long long)s->digest[s->id], (unsigned long long)kcheck_golden[s->id]);
     }
     if (!c->opts->print_golden && (s->n_values || s->n_slot_failures))
-        fprintf(s->out, "  %-18s %-11s %llu values %s, %llu cases%s\n", sn_kernel_name(s->id),
-                c->level, (unsigned long long)s->n_values, is_golden(c) ? "hashed" : "compared",
-                (unsigned long long)s->n_cases, s->n_slot_failures ? "  FAILED" : "");
+        fprintf(s->out, "  %-18s %-11s %llu values %s, %llu cases%s\n", sn_kernel_name(s->id), c->level,
+                (unsigned long long)s->n_values, is_golden(c) ? "hashed" : "compared", (unsigned long long)s->n_cases,
+                s->n_slot_failures ? "  FAILED" : "");
     s->begun = false;
 }
 
@@ -184,11 +184,11 @@ bool kcheck_begin(struct kcheck *c, enum sn_kernel_id id)
     if (!own || !kcheck_wanted(c, id))
         return false;
     s->begun = true;
+    s->n_compared += !is_golden(c);
     s->id = id;
     s->n_values = s->n_cases = s->n_slot_failures = 0;
     s->label[0] = '\0';
-    c->rng.state =
-        s->seed + (uint64_t)id * 0x1000003; /* --kernel gives the same inputs as the whole run */
+    c->rng.state = s->seed + (uint64_t)id * 0x1000003; /* --kernel gives the same inputs as the whole run */
     XXH3_64bits_reset(s->hash);
     return true;
 }
@@ -252,8 +252,7 @@ static uint32_t canonical(float f)
     return f != f ? 0x7FC00000u : to_bits(f);
 }
 
-void kcheck_same_f32(struct kcheck *c, const float *want, const float *got, size_t n,
-                     const char *fmt, ...)
+void kcheck_same_f32(struct kcheck *c, const float *want, const float *got, size_t n, const char *fmt, ...)
 {
     struct kcheck_state *s = c->state;
     va_list args;
@@ -271,12 +270,11 @@ void kcheck_same_f32(struct kcheck *c, const float *want, const float *got, size
             first = i;
     }
     if (n_bad)
-        fail(c, "%zu of %zu differ, the first at %zu: %a instead of %a; %s", n_bad, n, first,
-             (double)got[first], (double)want[first], s->label);
+        fail(c, "%zu of %zu differ, the first at %zu: %a instead of %a; %s", n_bad, n, first, (double)got[first],
+             (double)want[first], s->label);
 }
 
-void kcheck_same_bytes(struct kcheck *c, const void *want, const void *got, size_t n_bytes,
-                       const char *fmt, ...)
+void kcheck_same_bytes(struct kcheck *c, const void *want, const void *got, size_t n_bytes, const char *fmt, ...)
 {
     struct kcheck_state *s = c->state;
     va_list args;
@@ -290,8 +288,7 @@ void kcheck_same_bytes(struct kcheck *c, const void *want, const void *got, size
     const uint8_t *a = want, *b = got;
     for (size_t i = 0; i < n_bytes; i++)
         if (a[i] != b[i]) {
-            fail(c, "byte %zu of %zu is 0x%02X instead of 0x%02X; %s", i, n_bytes, b[i], a[i],
-                 s->label);
+            fail(c, "byte %zu of %zu is 0x%02X instead of 0x%02X; %s", i, n_bytes, b[i], a[i], s->label);
             return;
         }
 }
@@ -312,8 +309,8 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-double kcheck_time(struct kcheck *c, enum sn_kernel_id id, const char *what, double work,
-                   const char *unit, void (*fn)(void *arg), void *arg)
+double kcheck_time(struct kcheck *c, enum sn_kernel_id id, const char *what, double work, const char *unit,
+                   void (*fn)(void *arg), void *arg)
 {
     enum { RUNS = 15 };
     size_t n = 1;
@@ -334,8 +331,8 @@ double kcheck_time(struct kcheck *c, enum sn_kernel_id id, const char *what, dou
     }
     qsort(run, RUNS, sizeof *run, by_value);
     double t = run[RUNS / 2];
-    fprintf(c->state->out, "  %-14s %-11s %-34s %10.3f us %9.2f %s\n", sn_kernel_name(id),
-            c->dut->variant[id], what, t * 1e6, work / t * 1e-9, unit);
+    fprintf(c->state->out, "  %-14s %-11s %-34s %10.3f us %9.2f %s\n", sn_kernel_name(id), c->dut->variant[id], what,
+            t * 1e6, work / t * 1e-9, unit);
     fflush(c->state->out);
     return t;
 }
@@ -381,8 +378,8 @@ static void run_guarded(struct kcheck *c, const char *name, void (*fn)(struct kc
         crash_armed = 1;
         fn(c);
     } else {
-        fail(c, "crashed with %s (after: %s); the rest of check '%s' was not run",
-             strsignal(signal_number), s->label[0] ? s->label : "nothing", name);
+        fail(c, "crashed with %s (after: %s); the rest of check '%s' was not run", strsignal(signal_number),
+             s->label[0] ? s->label : "nothing", name);
         for (size_t i = 0; i < s->n_buffers; i++)
             sn_guard_release(&s->buffer[i]);
         s->n_buffers = 0;
@@ -396,8 +393,7 @@ static void run_guarded(struct kcheck *c, const char *name, void (*fn)(struct kc
 
 static void run_pass(struct kcheck *c)
 {
-    fprintf(c->state->out, "%s%s\n",
-            c->opts->print_golden ? "/* digests of the specification " : "level ",
+    fprintf(c->state->out, "%s%s\n", c->opts->print_golden ? "/* digests of the specification " : "level ",
             c->opts->print_golden ? "*/" : c->level);
     for (size_t i = 0; i < SN_ARRAY_LEN(entries); i++) {
         if (c->opts->bench)
@@ -421,8 +417,8 @@ static void run_golden(struct kcheck *c)
     c->state->seed = seed;
     if (c->opts->print_golden)
         for (size_t i = 0; i < SN_K_COUNT; i++)
-            fprintf(c->state->out, "    [SN_K_%s] = 0x%016llX,\n",
-                    sn_kernel_name((enum sn_kernel_id)i), (unsigned long long)c->state->digest[i]);
+            fprintf(c->state->out, "    [SN_K_%s] = 0x%016llX,\n", sn_kernel_name((enum sn_kernel_id)i),
+                    (unsigned long long)c->state->digest[i]);
 }
 
 /* The table of one level; the baseline scalar table is the one without any. */
@@ -466,25 +462,68 @@ static void run_levels(struct kcheck *c, const struct sn_cpu *cpu)
     }
 }
 
+const char *kcheck_name(size_t i)
+{
+    if (i < SN_K_COUNT)
+        return sn_kernel_name((enum sn_kernel_id)i);
+    i -= SN_K_COUNT;
+    return i < SN_ARRAY_LEN(entries) ? entries[i].name : NULL;
+}
+
+static bool known(const char *kernel)
+{
+    for (size_t i = 0; kcheck_name(i); i++)
+        if (strcmp(kernel, kcheck_name(i)) == 0)
+            return true;
+    fprintf(stderr, "kcheck: --kernel: no kernel or check is called '%s'\n", kernel);
+    return false;
+}
+
+/* What the options name must be there: a run that compares nothing is no proof. */
+static bool can_run(const struct kcheck_opts *o, const struct sn_cpu *cpu)
+{
+    if (o->kernel && !known(o->kernel))
+        return false;
+    if (o->isa < 0 || o->table || sn_isa_available(cpu, (enum sn_isa)o->isa))
+        return true;
+    fprintf(stderr, "kcheck: --isa: this CPU has no %s; its best level is %s\n", sn_isa_name((enum sn_isa)o->isa),
+            sn_isa_name(sn_isa_best(cpu)));
+    return false;
+}
+
+/* After a run: a level was asked for, and none of its own kernels was met. Where the CPU has no FMA
+ * the scalar level is the specification itself, and its digests were the check. */
+static bool met_nothing(const struct kcheck_state *s, const struct kcheck_opts *o, const struct sn_cpu *cpu)
+{
+    bool itself = o->isa == (int)SN_ISA_SCALAR && !cpu->fma;
+    if (o->print_golden || o->bench || o->isa < 0 || s->n_compared || itself)
+        return false;
+    fprintf(stderr,
+            "kcheck: level %s has no kernel of its own for '%s', so nothing was compared; leave out "
+            "--isa\n",
+            sn_isa_name((enum sn_isa)o->isa), o->kernel ? o->kernel : "any check");
+    return true;
+}
+
 int kcheck_main(const struct kcheck_opts *opts)
 {
     struct sn_cpu cpu = sn_cpu_detect();
+    if (!can_run(opts, &cpu))
+        return KCHECK_CANNOT;
     struct sn_kernels ref;
     struct kcheck_state s = {.out = opts->out ? opts->out : stdout, .check = ""};
     struct kcheck c = {.opts = opts, .ref = &ref, .dut = &ref, .level = "accuracy", .state = &s};
     struct timespec t;
     clock_gettime(CLOCK_REALTIME, &t);
-    s.seed =
-        opts->seed ? opts->seed : ((uint64_t)t.tv_nsec << 20 ^ (uint64_t)t.tv_sec) % 1000000007 + 1;
+    s.seed = opts->seed ? opts->seed : ((uint64_t)t.tv_nsec << 20 ^ (uint64_t)t.tv_sec) % 1000000007 + 1;
     s.hash = XXH3_createState();
     if (!s.hash || !level_table(&ref, "scalar", &cpu)) {
         XXH3_freeState(s.hash);
         return 1;
     }
     if (!opts->print_golden)
-        fprintf(s.out, "kcheck on %s, best level %s, seed %llu\n",
-                cpu.brand[0] ? cpu.brand : "an unnamed CPU", sn_isa_name(sn_isa_best(&cpu)),
-                (unsigned long long)s.seed);
+        fprintf(s.out, "kcheck on %s, best level %s, seed %llu\n", cpu.brand[0] ? cpu.brand : "an unnamed CPU",
+                sn_isa_name(sn_isa_best(&cpu)), (unsigned long long)s.seed);
 
     struct sigaction old[SN_ARRAY_LEN(crash_signals)];
     struct sn_fpenv env = sn_fp_enter();
@@ -502,9 +541,10 @@ int kcheck_main(const struct kcheck_opts *opts)
     restore_crashes(old);
     sn_fp_leave(env);
     XXH3_freeState(s.hash);
+    if (s.n_failures == 0 && met_nothing(&s, opts, &cpu))
+        return KCHECK_CANNOT;
     if (!opts->print_golden && !opts->bench)
-        fprintf(s.out,
-                s.n_failures ? "kcheck: %llu FAILURES\n" : "kcheck: all equal (%llu failures)\n",
+        fprintf(s.out, s.n_failures ? "kcheck: %llu FAILURES\n" : "kcheck: all equal (%llu failures)\n",
                 (unsigned long long)s.n_failures);
     return s.n_failures != 0;
 }
@@ -517,14 +557,7 @@ static bool parse_value(const char *flag, const char *value, struct kcheck_opts 
     char *end;
     if (strcmp(flag, "--kernel") == 0) {
         o->kernel = value;
-        bool known = false;
-        for (size_t i = 0; i < SN_K_COUNT; i++)
-            known = known || strcmp(value, sn_kernel_name((enum sn_kernel_id)i)) == 0;
-        for (size_t i = 0; i < SN_ARRAY_LEN(entries); i++)
-            known = known || strcmp(value, entries[i].name) == 0;
-        if (!known)
-            fprintf(stderr, "kcheck: --kernel: no kernel or check is called '%s'\n", value);
-        return known;
+        return known(value);
     }
     if (strcmp(flag, "--isa") == 0) {
         if (!sn_isa_parse(value, &isa)) {
@@ -554,8 +587,7 @@ bool kcheck_parse(int argc, char **argv, struct kcheck_opts *o)
             o->bench = true;
         } else if (strcmp(a, "--print-golden") == 0) {
             o->print_golden = true;
-        } else if ((strcmp(a, "--kernel") == 0 || strcmp(a, "--isa") == 0 ||
-                    strcmp(a, "--seed") == 0) &&
+        } else if ((strcmp(a, "--kernel") == 0 || strcmp(a, "--isa") == 0 || strcmp(a, "--seed") == 0) &&
                    i + 1 < argc) {
             if (!parse_value(a, argv[++i], o))
                 return false;

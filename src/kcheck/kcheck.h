@@ -46,8 +46,13 @@ struct kcheck_opts {
 /* Fills *opts from --kernel --isa --seed --long --quick --bench --print-golden. False with a
  * message on stderr. */
 bool kcheck_parse(int argc, char **argv, struct kcheck_opts *opts);
-/* 0 = all right, 1 = a difference or a crash. One run at a time in a process: it handles SIGSEGV,
- * SIGBUS, SIGILL. */
+/* What --kernel can name, slots first and then checks; NULL past the last. */
+const char *kcheck_name(size_t i);
+
+/* 0 = all right, 1 = a difference or a crash, KCHECK_CANNOT = after a message on stderr: no such
+ * kernel, a level that this CPU does not have, or one without a kernel of its own for --kernel, so
+ * that nothing was compared. One run at a time in a process: it handles SIGSEGV, SIGBUS, SIGILL. */
+enum { KCHECK_CANNOT = 2 };
 int kcheck_main(const struct kcheck_opts *opts);
 
 struct kcheck_rng {
@@ -83,15 +88,14 @@ bool kcheck_begin(struct kcheck *c, enum sn_kernel_id id);
  * page. */
 void *kcheck_out(struct kcheck *c, size_t n_bytes, size_t align); /* poisoned with 0xA5 */
 float *kcheck_f32(struct kcheck *c, size_t n, enum kcheck_shape shape);
-void *kcheck_in(struct kcheck *c, const void *data, size_t n_bytes,
-                size_t align); /* a read-only copy */
+void *kcheck_in(struct kcheck *c, const void *data, size_t n_bytes, size_t align); /* a read-only copy */
 void kcheck_end_case(struct kcheck *c);
 
 /* Compare, count, hash. Two NaN are equal whatever their payload. The format describes the case. */
-void kcheck_same_f32(struct kcheck *c, const float *want, const float *got, size_t n,
-                     const char *fmt, ...) SENNIT_PRINTF(5, 6);
-void kcheck_same_bytes(struct kcheck *c, const void *want, const void *got, size_t n_bytes,
-                       const char *fmt, ...) SENNIT_PRINTF(5, 6);
+void kcheck_same_f32(struct kcheck *c, const float *want, const float *got, size_t n, const char *fmt, ...)
+    SENNIT_PRINTF(5, 6);
+void kcheck_same_bytes(struct kcheck *c, const void *want, const void *got, size_t n_bytes, const char *fmt, ...)
+    SENNIT_PRINTF(5, 6);
 /* A condition that is no comparison of outputs. */
 void kcheck_expect(struct kcheck *c, bool ok, const char *fmt, ...) SENNIT_PRINTF(3, 4);
 /* A remark for the report: a bound that was measured. */
@@ -100,8 +104,8 @@ void kcheck_note(struct kcheck *c, const char *fmt, ...) SENNIT_PRINTF(2, 3);
 /* Times fn(arg) (median of several runs) and prints `work` units per call as a rate: kcheck_time(c,
  * SN_K_add, "n=576", 576 * 12, "GB/s", fn, arg): work / 1e9 per second is printed under the unit.
  * Returns seconds per call. */
-double kcheck_time(struct kcheck *c, enum sn_kernel_id id, const char *what, double work,
-                   const char *unit, void (*fn)(void *arg), void *arg);
+double kcheck_time(struct kcheck *c, enum sn_kernel_id id, const char *what, double work, const char *unit,
+                   void (*fn)(void *arg), void *arg);
 /* True when --kernel lets this slot through (benchmarks). */
 bool kcheck_wanted(const struct kcheck *c, enum sn_kernel_id id);
 
@@ -109,8 +113,8 @@ bool kcheck_wanted(const struct kcheck *c, enum sn_kernel_id id);
  * check_math.c. */
 void kcheck_accuracy(struct kcheck *c);
 
-#define KCHECK(name)                                                                               \
-    void kcheck_check_##name(struct kcheck *c);                                                    \
+#define KCHECK(name)                                                                                                 \
+    void kcheck_check_##name(struct kcheck *c);                                                                      \
     void kcheck_bench_##name(struct kcheck *c);
 #include "kcheck/kcheck.list"
 #undef KCHECK
