@@ -65,11 +65,12 @@ static struct sennit_request *submit(struct sennit_engine *engine, const struct 
     return request;
 }
 
-void run_jobs(struct sennit_engine *engine, const struct run_job *jobs, size_t n_jobs, struct run_result *results)
+uint32_t run_jobs(struct sennit_engine *engine, const struct run_job *jobs, size_t n_jobs, struct run_result *results)
 {
     struct sennit_request *requests[RUN_MAX_ROWS] = {NULL};
     bool done[RUN_MAX_ROWS] = {false};
     size_t n_done = 0;
+    uint32_t most_rows = 0;
     CHECK(n_jobs <= RUN_MAX_ROWS, "%zu jobs", n_jobs);
     memset(results, 0, n_jobs * sizeof *results);
     for (uint32_t step = 0; n_done < n_jobs; step++) {
@@ -82,6 +83,9 @@ void run_jobs(struct sennit_engine *engine, const struct run_job *jobs, size_t n
         }
         bool worked;
         MUST(sennit_engine_step(engine, &worked, err));
+        const struct sennit_step_span *spans;
+        uint32_t n_rows = worked ? sennit_engine_last_step(engine, &spans) : 0;
+        most_rows = n_rows > most_rows ? n_rows : most_rows;
         for (size_t i = 0; i < n_jobs; i++)
             if (requests[i] && !done[i] && drain(requests[i], &results[i])) {
                 done[i] = true;
@@ -90,6 +94,7 @@ void run_jobs(struct sennit_engine *engine, const struct run_job *jobs, size_t n
     }
     for (size_t i = 0; i < n_jobs; i++)
         sennit_request_free(requests[i]);
+    return most_rows;
 }
 
 struct sennit_engine *run_engine(const struct sennit_model *model, const struct run_setting *s)
@@ -98,6 +103,7 @@ struct sennit_engine *run_engine(const struct sennit_model *model, const struct 
                                       .n_threads = s->n_threads,
                                       .chunk = s->chunk,
                                       .max_rows = s->max_rows,
+                                      .step_tokens = s->step_tokens,
                                       .cache_bytes = (uint64_t)4 << 30,
                                       .no_pin = true};
     struct sennit_engine *engine = NULL;
@@ -137,7 +143,10 @@ void run_tiny_path(const struct tiny_spec *spec, char path[256])
     tiny_model_write(spec, path);
 }
 
-void run_unlink(const char *path) { unlink(path); }
+void run_unlink(const char *path)
+{
+    unlink(path);
+}
 
 uint64_t run_calls(struct sennit_engine *engine, const char *kernel, uint32_t thread, const char **variant)
 {

@@ -9,18 +9,18 @@
 #include <stdint.h>
 
 /* Ends the test program with a message when a call fails. */
-#define MUST(call)                                                                                                    \
-    do {                                                                                                              \
-        struct sennit_error must_err_ = {0};                                                                          \
-        struct sennit_error *err = &must_err_;                                                                        \
-        sennit_status must_status_ = (call);                                                                          \
-        if (must_status_ != SENNIT_OK)                                                                                \
-            run_die(__FILE__, __LINE__, #call, must_status_, &must_err_);                                             \
+#define MUST(call)                                                                                                   \
+    do {                                                                                                             \
+        struct sennit_error must_err_ = {0};                                                                         \
+        struct sennit_error *err = &must_err_;                                                                       \
+        sennit_status must_status_ = (call);                                                                         \
+        if (must_status_ != SENNIT_OK)                                                                               \
+            run_die(__FILE__, __LINE__, #call, must_status_, &must_err_);                                            \
     } while (0)
-#define CHECK(condition, ...)                                                                                         \
-    do {                                                                                                              \
-        if (!(condition))                                                                                             \
-            run_fail(__FILE__, __LINE__, #condition, __VA_ARGS__);                                                    \
+#define CHECK(condition, ...)                                                                                        \
+    do {                                                                                                             \
+        if (!(condition))                                                                                            \
+            run_fail(__FILE__, __LINE__, #condition, __VA_ARGS__);                                                   \
     } while (0)
 
 _Noreturn void run_die(const char *file, int line, const char *call, sennit_status status,
@@ -49,13 +49,15 @@ struct run_result {
     uint32_t n_prefill_spans;
 };
 
-/* Runs all jobs to their ends in this thread. */
-void run_jobs(struct sennit_engine *engine, const struct run_job *jobs, size_t n_jobs, struct run_result *results);
+/* Runs all jobs to their ends in this thread. Returns the most rows that one step had. */
+uint32_t run_jobs(struct sennit_engine *engine, const struct run_job *jobs, size_t n_jobs,
+                  struct run_result *results);
 
 /* One setting of the cross. */
 struct run_setting {
     const char *isa;
     uint32_t n_threads, chunk, max_rows;
+    uint32_t step_tokens; /* 0 = the engine's own choice */
 };
 /* An engine for the setting, or NULL where the CPU lacks the instruction set. */
 struct sennit_engine *run_engine(const struct sennit_model *model, const struct run_setting *s);
