@@ -34,6 +34,9 @@ static sennit_status read_count(struct keys *k, const char *suffix, uint32_t fal
 static sennit_status read_shape(struct keys *k, struct sn_hparams *hp, struct sennit_error *err)
 {
     SN_TRY(read_count(k, "block_count", 0, MOST_LAYERS, &hp->n_layers, err));
+    if (hp->n_layers > sn_gguf_n_tensors(k->g)) /* before memory is taken for them */
+        return sn_fail(err, SENNIT_FORMAT, "'%s' is %u, more layers than the file's %zu tensors can make",
+                       key(k, "block_count"), hp->n_layers, sn_gguf_n_tensors(k->g));
     SN_TRY(read_count(k, "embedding_length", 0, MOST, &hp->d_model, err));
     SN_TRY(read_count(k, "feed_forward_length", 0, MOST, &hp->d_ff, err));
     SN_TRY(read_count(k, "attention.head_count", 0, 65536, &hp->n_heads, err));
@@ -64,7 +67,8 @@ static sennit_status refuse_unsupported(struct keys *k, const struct sn_hparams 
     uint32_t n;
     SN_TRY(sn_gguf_u32_or(k->g, key(k, "expert_count"), 0, &n, err));
     if (n != 0)
-        return sn_fail(err, SENNIT_UNSUPPORTED, "'%s' is %u: mixtures of experts cannot be run", key(k, "expert_count"), n);
+        return sn_fail(err, SENNIT_UNSUPPORTED, "'%s' is %u: mixtures of experts cannot be run",
+                       key(k, "expert_count"), n);
     uint64_t window;
     SN_TRY(sn_gguf_u64_or(k->g, key(k, "attention.sliding_window"), 0, &window, err));
     if (window != 0 && window < hp->context_length)
@@ -80,6 +84,9 @@ static sennit_status read_rope_scaling(struct keys *k, double *divisor, struct s
     float factor, old;
     *divisor = 1;
     SN_TRY(sn_gguf_f32_or(k->g, key(k, "rope.scale_linear"), 0, &old, err));
+    if (!(old >= 0 && isfinite(old)))
+        return sn_fail(err, SENNIT_FORMAT, "'%s' is %g; it must be a finite number > 0", key(k, "rope.scale_linear"),
+                       (double)old);
     if (old > 0)
         *divisor = (double)old;
     SN_TRY(sn_gguf_str_or(k->g, key(k, "rope.scaling.type"), "none", &type, err));
@@ -90,8 +97,8 @@ static sennit_status read_rope_scaling(struct keys *k, double *divisor, struct s
                        key(k, "rope.scaling.type"), (int)type.len, type.data);
     SN_TRY(sn_gguf_f32(k->g, key(k, "rope.scaling.factor"), &factor, err));
     if (!(factor > 0 && isfinite(factor)))
-        return sn_fail(err, SENNIT_FORMAT, "'%s' is %g; it must be a finite number > 0", key(k, "rope.scaling.factor"),
-                       (double)factor);
+        return sn_fail(err, SENNIT_FORMAT, "'%s' is %g; it must be a finite number > 0",
+                       key(k, "rope.scaling.factor"), (double)factor);
     *divisor = (double)factor;
     return SENNIT_OK;
 }
@@ -134,7 +141,8 @@ static sennit_status read_rope(struct sennit_model *m, struct sn_loader *ld, str
     return st;
 }
 
-sennit_status sn_hparams_read(struct sennit_model *m, struct sn_loader *ld, const char *prefix, struct sennit_error *err)
+sennit_status sn_hparams_read(struct sennit_model *m, struct sn_loader *ld, const char *prefix,
+                              struct sennit_error *err)
 {
     struct keys k = {.g = ld->gguf, .prefix = prefix};
     struct sn_hparams *hp = &m->hp;
@@ -142,8 +150,9 @@ sennit_status sn_hparams_read(struct sennit_model *m, struct sn_loader *ld, cons
     SN_TRY(refuse_unsupported(&k, hp, err));
     const struct sn_gguf_tensor *embed = sn_gguf_tensor(ld->gguf, "token_embd.weight");
     if (!embed)
-        return sn_fail(err, SENNIT_FORMAT, "tensor 'token_embd.weight' is missing; the file holds no model, perhaps a "
-                                           "vocabulary only");
+        return sn_fail(err, SENNIT_FORMAT,
+                       "tensor 'token_embd.weight' is missing; the file holds no model, perhaps a "
+                       "vocabulary only");
     if (embed->dims[1] > MOST)
         return sn_fail(err, SENNIT_FORMAT, "tensor 'token_embd.weight' has %llu rows; at most %d are possible",
                        (unsigned long long)embed->dims[1], MOST);
