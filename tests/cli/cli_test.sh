@@ -7,7 +7,7 @@ trap 'rm -rf "$tmp"' EXIT
 cd "$tmp" || exit 1
 export HOME=$tmp XDG_CACHE_HOME=$tmp/cache
 fails=0
-shared=${SENNIT_SHARED_DIR:-/nonexistent}
+shared=${SENNIT_SHARED:-${SENNIT_SHARED_DIR:-/nonexistent}}
 
 fail() { printf 'FAIL: %s\n' "$*"; fails=$((fails + 1)); }
 # run CODE ARGUMENTS...: runs sennit, wants the exit code; output in out and err.
@@ -17,6 +17,13 @@ run() {
     "$sennit" "$@" >out 2>err </dev/null
     got=$?
     [ $got = "$want" ] || { fail "exit $got instead of $want: sennit $*"; sed 's/^/    /' err | head -n 20; }
+}
+run_text() { # the same with a text on standard input: CODE TEXT ARGUMENTS...
+    local want=$1 text=$2 got
+    shift 2
+    printf '%s' "$text" | "$sennit" "$@" >out 2>err
+    got=${PIPESTATUS[1]}
+    [ "$got" = "$want" ] || { fail "exit $got instead of $want: sennit $*"; sed 's/^/    /' err | head -n 20; }
 }
 says() { grep -qF -- "$2" "$1" || { fail "'$2' is not in $1 of the last command:"; head -n 20 "$1"; }; }
 silent() { [ ! -s "$1" ] || { fail "$1 should be empty:"; head -n 5 "$1"; }; }
@@ -93,14 +100,14 @@ case_errors() {
     run 2 generate -m tiny.gguf -p x --logprobs 2
     says err "needs --json"
     run 2 generate -m tiny.gguf -p x --system y
+    run 2 generate -m tiny.gguf -p x --chat --special
+    says err "leave out --chat"
     run 2 generate -m tiny.gguf -p ""
     says err "no tokens"
     run 2 bench -m tiny.gguf --rows 1,x
     run 2 render --template x
     run 2 inspect
     # Refused: both numbers in the message.
-    run 2 generate -m tiny.gguf -p x --chat --special
-    says err "leave out --chat"
     run 4 generate -m tiny.gguf -p x -n 1000000
     says err "1000000"
     run 4 generate -m tiny.gguf -p x -n 64 --cache-bytes 1000
@@ -307,6 +314,13 @@ case_text() {
     says err "invalid UTF-8"
     run 0 generate -m tiny.gguf -p 'hi' --chat --system 'Be brief.' -n 3 --ignore-eos --json
     [ "$(json rows.0.n_prompt)" -gt 10 ] || fail "--chat did not apply the template"
+    # The same chat through a file of prompts, as a prompt with --system and as messages.
+    local alone
+    alone=$(json rows.0.digest)
+    printf '{"prompt": "hi"}\n{"messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "hi"}]}\n' >chat.jsonl
+    run 0 generate -m tiny.gguf --prompts chat.jsonl --chat --system 'Be brief.' -n 3 --ignore-eos --json
+    same "$(json rows.0.digest)" "$alone" "--prompts with --chat and --system"
+    same "$(json rows.1.digest)" "$alone" "the same as messages"
 }
 
 case_chat() {
@@ -321,13 +335,6 @@ case_chat() {
     same "$(json turn n_reused n_generated | tr '\n' ' ')" "1 0 12 " "the first turn"
     local n1 n2 reused spans tokens
     n1=$(json n_prompt)
-    # The same chat through a file of prompts, as a prompt with --system and as messages.
-    local alone
-    alone=$(json rows.0.digest)
-    printf '{"prompt": "hi"}\n{"messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "hi"}]}\n' >chat.jsonl
-    run 0 generate -m tiny.gguf --prompts chat.jsonl --chat --system 'Be brief.' -n 3 --ignore-eos --json
-    same "$(json rows.0.digest)" "$alone" "--prompts with --chat and --system"
-    same "$(json rows.1.digest)" "$alone" "the same as messages"
     tokens=$(json in_force.tokens)
     sed -n 2p talk >out
     n2=$(json n_prompt)
@@ -423,16 +430,20 @@ case_tokenize() {
     grep -q '"' out || fail "no table"
     printf 'a\0b' | "$sennit" tokenize -m tiny.gguf --json >out 2>err || fail "tokenize of a NUL byte"
     [ "$(json ids#)" -ge 3 ] || fail "the NUL byte ended the text"
+    # A vocabulary without tensors is enough.
     local v
-    for v in "$shared"/data/vocab/*.gguf; do
-        [ -e "$v" ] || { echo "note: no shared vocabularies"; break; }
-        # A vocabulary without tensors is enough, where its kind is one that is known.
-        printf 'Hello world' | "$sennit" tokenize -m "$v" --json >out 2>err
-        case $? in
-            0) [ "$(json ids#)" -ge 2 ] || fail "$v: few ids" ;;
-            3) [ -s err ] || fail "$v: refused without a word" ;;
-            *) fail "$v"; cat err ;;
-        esac
+    for v in gpt-2 falcon deepseek-coder; do
+        v=$shared/data/vocab/ggml-vocab-$v.gguf
+        [ -e "$v" ] || { echo "note: there is no $v"; continue; }
+        run_text 0 'Hello world' tokenize -m "$v" --json
+        [ "$(json ids#)" -ge 2 ] || fail "$v: few ids"
+    done
+    # Kinds of tokenizer that this version does not know are refused by name.
+    for v in llama-spm phi-3; do
+        v=$shared/data/vocab/ggml-vocab-$v.gguf
+        [ -e "$v" ] || continue
+        run_text 3 'Hello world' tokenize -m "$v" --json
+        [ -s err ] || fail "$v: refused without a word"
     done
 }
 
@@ -482,6 +493,22 @@ case_selftest() {
     says out "all is well"
     says out "digest"
     run 2 selftest --kernels x
+    # What is not there is not "all is well".
+    run 2 selftest --kernel nonsense
+    says err "no kernel is called 'nonsense'"
+    says err "hint: "
+    silent out
+    run 2 selftest --kernel rms_nrom
+    says err "did you mean 'rms_norm'?"
+    run 2 selftest --isa neon
+    if ! grep -qw avx512_vnni /proc/cpuinfo; then
+        run 2 selftest --isa avx512 --kernel rms_norm
+        says err "this CPU has no avx512"
+    fi
+    # --isa, --threads and --chunk narrow the model's settings too.
+    run 0 selftest -m tiny.gguf --kernel rms_norm --isa scalar --threads 2 --chunk 3
+    [ "$(grep -c 'digest .* ok' out)" -ge 3 ] || fail "few settings with --isa scalar"
+    same "$(grep 'digest ' out | grep -cvE '^scalar +2 threads, chunk +3,')" 0 "other settings under --isa scalar"
 }
 
 "case_${case_//-/_}" || fail "the case ended with an error"
