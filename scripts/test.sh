@@ -4,9 +4,10 @@
 
 usage='usage: scripts/test.sh [--quick | --long]
 
-Installs what is missing (apt, with sudo when not root), fetches the small model once, and builds four trees with
+Installs what is missing (apt, with sudo when not root), fetches the small model once, and builds five trees with
 warnings as errors. Then it runs ctest in each: the address and undefined-behaviour sanitizers on the tiny models,
-the thread sanitizer on what uses threads, the golden digests as built by clang, and all tests of the release build.
+the thread sanitizer on what uses threads, the golden digests as built by clang and as built for debugging, and all
+tests of the release build.
 The last thing printed is the summary of the release build, unless an earlier tree failed. At most 15 minutes on two
 cores.
   --quick  only the release build
@@ -44,7 +45,9 @@ if [ -z "$quick" ]; then
     run_tests "thread sanitizer" build/tsan -L threads -LE long
     build_tree build/clang -- -S . -B build/clang -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_COMPILER=clang \
         -DSENNIT_WERROR=ON
-    run_tests "golden digests as built by clang" build/clang -R '^(engine-exact|kcheck$)' -LE long
+    run_tests "golden digests as built by clang" build/clang -R '^(engine-exact-.*-golden|kcheck)$'
+    build_tree build/debug test-engine-exact-tiny -- --preset debug -DSENNIT_WERROR=ON
+    run_tests "golden digests as built for debugging" build/debug -R '^engine-exact-tiny-golden$'
 fi
 if [ -n "$long" ]; then
     run_tests "release, all tests" build/release
