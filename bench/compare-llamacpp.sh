@@ -74,7 +74,7 @@ need python3 python3; need cmake cmake; need g++ g++; need cc gcc; need taskset 
 fetch
 [ -x "$bench" ] || echo "compare-llamacpp: building llama.cpp, this takes a while (log: $peer/$tree.log)" >&2
 build
-cc -O2 -std=c17 -pthread -o "$peer/probe" "$here/probe.c"
+cc -O2 -std=c17 -D_GNU_SOURCE -pthread -o "$peer/probe" "$here/probe.c"
 if [ "${1:-}" = --build-only ]; then
     echo "$bench"
     exit

@@ -7,7 +7,6 @@
  * without this, and two figures compare only when both were taken in one mode. The limits below fit
  * the machines seen so far; the round trip itself is printed, so that others can be judged. Takes
  * about 20 ms. */
-#define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
