@@ -1,6 +1,6 @@
-/* Golden digests of tiny Llama models: the same on every machine, compiler and build type. `digest` folds 16 rows, and
- * in F32 and Q4_1 a 17th of 600 tokens; `first` is row 0, one prompt token and 16 more. Made by: exact_tiny --print. They
- * may change only together with SENNIT_NUMERICS. */
+/* Golden digests of tiny Llama models: the same on every machine, compiler and build type. `digest` folds 16 rows,
+ * and in F32 and Q4_1 a 17th of 600 tokens; `first` is row 0, one prompt token and 16 more. Made by: exact_tiny
+ * --print. They may change only together with SENNIT_NUMERICS. */
 #ifndef EXACT_GOLDEN_H
 #define EXACT_GOLDEN_H
 

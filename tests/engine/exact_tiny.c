@@ -1,9 +1,10 @@
 /* A row's answer is its own: on tiny models, the cross of
  *   company {alone, batches of 2, 3, 8, 16 with joins at different steps, shuffled, with cancels}
  *   x chunk {1, 7, 64, 512} x threads {1, 2, 3, 7} x instruction set {scalar, AVX2, AVX-512}
- * gives one digest and one list of tokens per row. In F32 and Q4_1 it is the full cross, with a prompt of 600 tokens
- * that needs three segments of attention (with the scalar kernels at 2 threads, at chunk 1 in one setting of twenty); in
- * the other types it is every second setting and prompts up to 150. Golden digests hold on every machine, compiler and build type.
+ * gives one digest and one list of tokens per row. In F32 and Q4_1 it is the full cross, with a prompt of 600
+ * tokens that needs three segments of attention (with the scalar kernels at 2 threads, at chunk 1 in one setting of
+ * twenty); in the other types it is every second setting and prompts up to 150. Golden digests hold on every
+ * machine, compiler and build type.
  *
  *   exact_tiny [--quick | --golden | --emulated LEVEL | --print]
  *      --quick     a sixteenth of the cross, for sanitizers

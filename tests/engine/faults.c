@@ -1,6 +1,6 @@
-/* A NaN or an infinity in a weight, or one that finite weights make in the middle of a layer, never becomes an answer: the row ends with an error that says
- * so, on every instruction set, and rows that did not touch the value keep their bits. And one
- * flipped bit of a weight shows in the digest. */
+/* A NaN or an infinity in a weight, or one that finite weights make in the middle of a layer, never becomes an
+ * answer: the row ends with an error that says so, on every instruction set, and rows that did not touch the value
+ * keep their bits. And one flipped bit of a weight shows in the digest. */
 #include "engine/run.h"
 #include "format/gguf.h"
 #include "support/tiny_model.h"
@@ -278,13 +278,14 @@ static void enlarge(struct gguf_bytes *file, const char *tensor, size_t rows, in
     }
 }
 
-/* Every weight is finite, and an activation is not. The norms are f32 in every file, so they can be large in all of
- * them; what is reached, in this order of places in a layer:
- *   attn_norm x 2^126       the normed input is near the end of f32, and the products of q, k and v overflow, or 16-bit keys do (in
- *                           quantized types the activation's block scale, or the product with the weights' scale)
+/* Every weight is finite, and an activation is not. The norms are f32 in every file, so they can be large in all
+ * of them; what is reached, in this order of places in a layer:
+ *   attn_norm x 2^126       the normed input is near the end of f32, or past it; the products of q, k and v overflow
+ *                           (in quantized types the activation's block scale, or the product with the weights'), and
+ *                           so do keys and values in 16 bits
  *   ffn_norm x 2^126        the same before gate and up: silu(inf), inf * inf or inf * 0
  *   ffn_norm x 2^70         gate and up are finite, and silu(gate) * up overflows: only in the elementwise product
- *   output_norm x 2^127     only the logits overflow
+ *   output_norm x 2^127     only behind the layers: the last normed vector, or the logits
  *   ffn_up, ffn_down large  in F32 and BF16: the product of down overflows although norm, gate and up were finite
  * A row that meets it ends with an error; nothing becomes a token. */
 static size_t overflows(const struct gguf_bytes *good, sennit_type type, const struct job_set *set)
