@@ -192,7 +192,7 @@ static void project_heads(struct sn_forward *f, struct sn_lane *lane, uint32_t l
     panels = sn_min_size(panels, g->w->n_panels - panel);
     bool query = g->role == SENNIT_ROLE_COUNT,
          in_place = query && panels * SN_PANEL == n_heads * g->dim;
-    float *q = f->q + (row * g->n_heads + head) * g->dim, *y = in_place ? q : lane->tile;
+    float *q = query ? f->q + (row * g->n_heads + head) * g->dim : NULL, *y = in_place ? q : lane->tile;
     size_t ldq = g->n_heads * g->dim, ldy = in_place ? ldq : f->tile_ld;
     product(f, lane, g->w, in, panel, panels, row, n_rows, y, ldy);
     if (g->role != SENNIT_ROLE_VALUE)

@@ -37,6 +37,11 @@ void sn_session_sweep(struct sennit_engine *e)
 
 void sn_session_make_room(struct sennit_engine *e, uint64_t need, const struct sennit_session *but)
 {
+    uint64_t idle = 0;
+    for (struct sennit_session *s = e->sessions; s; s = s->next)
+        idle += s != but ? s->held : 0;
+    if (need > e->cfg.cache_bytes - (e->reserved - idle))
+        return; /* the rows themselves are in the way: nothing is won by forgetting */
     while (e->reserved > e->cfg.cache_bytes || need > e->cfg.cache_bytes - e->reserved) {
         struct sennit_session *oldest = NULL;
         for (struct sennit_session *s = e->sessions; s; s = s->next)
