@@ -7,7 +7,7 @@
  * machine, compiler and build type.
  *
  *   exact_tiny [--quick | --golden | --emulated LEVEL | --print]
- *      --quick     a sixteenth of the cross, for sanitizers
+ *      --quick     a sixteenth of the cross, of the scalar part one setting, for sanitizers
  *      --golden    only the golden digests, with every instruction set
  *      --emulated  only row 0 (16 tokens), with the best kernels, which must be LEVEL's: for CPUs that
  *                  an emulator plays
@@ -144,18 +144,19 @@ static void run_cross(const struct sennit_model *m, struct problem *p, const str
             for (size_t t = 0; t < 4; t++)
                 for (size_t k = 0; k < 5; k++) {
                     size_t sum = c + 2 * t + 3 * k + (size_t)(isa - run_isas());
-                    if (quick ? sum % 16 != 0 : !p->has_long && (sum + t) % 2 != 0)
+                    bool slow = chunks[c] == 1, scalar = isa == run_isas();
+                    /* Under a sanitizer the scalar kernels have time for one setting: 2 threads, chunk 64, 16 rows. */
+                    if (quick ? sum % 16 != 0 || (scalar && !(t == 1 && k == 4)) : !p->has_long && (sum + t) % 2 != 0)
                         continue;
                     /* What takes longest only once: a step for each token, and the scalar kernels. */
-                    bool slow = chunks[c] == 1, scalar = isa == run_isas();
-                    bool with_long =
-                        p->has_long && (!(slow || scalar) || threads[t] == 2) && (!slow || companies[k] == 3);
+                    bool with_long = p->has_long && !(quick && (slow || scalar)) &&
+                                     (!(quick || slow || scalar) || threads[t] == 2) && (!slow || companies[k] == 3);
                     struct run_setting s = {.isa = *isa, .n_threads = threads[t], .chunk = chunks[c], .max_rows = 16};
                     n += run_company(m, p, &s, companies[k], with_long, &state);
                     n_long += with_long;
                     settings++;
                 }
-    CHECK(n_long > 0 || !p->has_long, "the long prompt was not met");
+    CHECK(n_long > 0 || !p->has_long || !run_isas()[1], "the long prompt was not met");
     printf("%s, head %u: %zu settings, %zu with a prompt of %d tokens, %zu rows, each equal to itself alone\n",
            g->type_name, g->head_dim, settings, n_long, MAX_PROMPT, n);
     fflush(stdout);
@@ -181,6 +182,8 @@ static void check_golden(const struct sennit_model *m, const struct exact_golden
                          enum mode mode)
 {
     for (const char *const *isa = run_isas(); *isa; isa++) {
+        if (mode == QUICK && isa != run_isas() && isa[1])
+            continue; /* the first and the last are enough */
         struct run_setting s = {.isa = *isa, .n_threads = isa == run_isas() ? 1 : 2, .chunk = 512, .max_rows = 1};
         uint64_t all = run_alone(m, &s, p);
         if (mode != PRINT)
