@@ -179,8 +179,20 @@ void sn_pool_destroy(struct sn_pool *pool)
 
 int sn_pool_threads(const struct sn_pool *pool) { return pool->n_threads; }
 
+/* While a run lasts the caller stays on the CPU that was kept for it: a spinning worker that is pinned to the CPU on
+ * which the caller happens to be would cost whole scheduling quanta. */
+static bool hold_caller(const struct sn_pool *pool, cpu_set_t *saved)
+{
+    if (!pool->pin || pool->n_threads == 1 || sched_getaffinity(0, sizeof *saved, saved) != 0)
+        return false;
+    pin_self(0);
+    return true;
+}
+
 void sn_pool_run(struct sn_pool *pool, sn_pool_fn fn, void *ctx)
 {
+    cpu_set_t saved;
+    bool held = hold_caller(pool, &saved);
     pool->job = fn;
     pool->job_ctx = ctx;
     if (pool->n_threads > 1) {
@@ -188,4 +200,6 @@ void sn_pool_run(struct sn_pool *pool, sn_pool_fn fn, void *ctx)
         wake_all(pool, &pool->go);
     }
     run_job(pool, 0);
+    if (held)
+        sched_setaffinity(0, sizeof saved, &saved);
 }

@@ -16,7 +16,7 @@ struct sn_pool;
 typedef void (*sn_pool_fn)(void *ctx, int worker, int n_workers);
 
 /* n_threads >= 1, the caller included. `pin` binds each worker to one CPU of the process's mask when there are at
- * least n_threads of them; the calling thread is never pinned. */
+ * least n_threads of them, and the calling thread to the first one for the duration of each run. */
 sennit_status sn_pool_create(struct sn_pool **out, struct sn_heap *heap, int n_threads, bool pin,
                              struct sennit_error *err);
 void sn_pool_destroy(struct sn_pool *pool); /* NULL is fine; not while a run is in progress */
