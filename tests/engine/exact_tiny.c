@@ -145,7 +145,7 @@ static void run_cross(const struct sennit_model *m, struct problem *p, const str
                 for (size_t k = 0; k < 5; k++) {
                     size_t sum = c + 2 * t + 3 * k + (size_t)(isa - run_isas());
                     bool slow = chunks[c] == 1, scalar = isa == run_isas();
-                    /* Under a sanitizer the scalar kernels have time for one setting: 2 threads, chunk 64, 16 rows. */
+                    /* Sanitizers have time for one scalar setting: 2 threads, chunk 64, 16 rows. */
                     if (quick ? sum % 16 != 0 || (scalar && !(t == 1 && k == 4)) : !p->has_long && (sum + t) % 2 != 0)
                         continue;
                     /* What takes longest only once: a step for each token, and the scalar kernels. */
