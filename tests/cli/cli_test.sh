@@ -371,6 +371,8 @@ wait_for() { # up to 30 seconds for a text in out
 # A terminal of its own: prompts, a Ctrl-C that stops the answer and not the program.
 case_chat_terminal() {
     command -v script >/dev/null || { echo "SKIPPED: the program 'script' (bsdutils) is not installed"; exit 77; }
+    script -qec true /dev/null >/dev/null 2>&1 ||
+        { echo "SKIPPED: no pseudo-terminal can be made here (is /dev/pts mounted?)"; exit 77; }
     tiny_model --context 100000
     : >out
     {
