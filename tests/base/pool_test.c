@@ -4,10 +4,12 @@
 #include <stddef.h>
 
 #include <cmocka.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
+#include "base/cpu.h"
 #include "base/thread.h"
 
 enum { MAX_THREADS = 7, PHASES = 20 };
@@ -150,11 +152,54 @@ static void ends(void **state)
     assert_int_equal(atomic_load(&heap.total), 0);
 }
 
+struct placed {
+    int n_cpus[2], first[2]; /* of each worker's affinity mask, during the run */
+};
+
+static void look(void *ctx, int worker, int n_workers)
+{
+    struct placed *p = ctx;
+    cpu_set_t set;
+    (void)n_workers;
+    if (sched_getaffinity(0, sizeof set, &set) != 0)
+        return;
+    p->n_cpus[worker] = CPU_COUNT(&set);
+    for (int cpu = 0; cpu < CPU_SETSIZE && !CPU_ISSET((size_t)cpu, &set); cpu++)
+        p->first[worker] = cpu + 1;
+}
+
+/* A pinned pool holds the caller on a CPU of its own while a run lasts, and gives its mask back afterwards. */
+static void caller_is_held(void **state)
+{
+    (void)state;
+    struct sn_heap heap;
+    struct sn_pool *pool = NULL;
+    struct placed p = {0};
+    cpu_set_t before, after;
+    if (sn_cpu_count() < 2) {
+        puts("SKIPPED: one CPU only");
+        skip();
+    }
+    sn_heap_init(&heap, NULL);
+    assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
+    assert_int_equal(sn_pool_create(&pool, &heap, 2, true, NULL), SENNIT_OK);
+    for (int run = 0; run < 50; run++) {
+        sn_pool_run(pool, look, &p);
+        assert_int_equal(p.n_cpus[0], 1);
+        assert_int_equal(p.n_cpus[1], 1);
+        assert_int_not_equal(p.first[0], p.first[1]);
+        assert_int_equal(sched_getaffinity(0, sizeof after, &after), 0);
+        assert_true(CPU_EQUAL(&before, &after));
+    }
+    sn_pool_destroy(pool);
+    assert_int_equal(atomic_load(&heap.total), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(split),   cmocka_unit_test(runs), cmocka_unit_test(sleepers),
-        cmocka_unit_test(tickets), cmocka_unit_test(ends),
+        cmocka_unit_test(tickets), cmocka_unit_test(ends),  cmocka_unit_test(caller_is_held),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
