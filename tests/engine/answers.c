@@ -190,6 +190,38 @@ static void session_cancelled(const struct world *w)
     printf("sessions: a cancelled prompt's 48 tokens are reused and right\n");
 }
 
+/* A waiting request that would not fit even without the session does not cost it its state. */
+static void session_kept(const struct world *w)
+{
+    int32_t ids[MAX_PROMPT];
+    uint64_t state = 23, large_need = need_of(w, 150), held;
+    static struct answer first, a, b, again;
+    run_random_ids(&state, w->n_vocab, ids, MAX_PROMPT);
+    struct sennit_engine *e = engine_of(w, 2, 2 * large_need - 1, 16);
+    struct sennit_session *s = NULL;
+    MUST(sennit_session_create(&s, e, err));
+    struct sennit_request_options small = ask(ids, 10, 4), large = ask(ids, 130, 20);
+    small.session = s;
+    finish(e, submit(e, &small), &first);
+    held = sennit_engine_stats(e)->cache_reserved;
+    struct sennit_request *running = submit(e, &large), *waiting;
+    step(e);
+    waiting = submit(e, &large);
+    for (int i = 0; i < 4; i++)
+        step(e);
+    const struct sennit_stats *stats = sennit_engine_stats(e);
+    CHECK(held > 0 && stats->rows_waiting == 1 && stats->cache_reserved == large_need + held,
+          "%u rows wait, %llu bytes are reserved, the session held %llu", stats->rows_waiting,
+          (unsigned long long)stats->cache_reserved, (unsigned long long)held);
+    finish(e, running, &a);
+    finish(e, waiting, &b);
+    finish(e, submit(e, &small), &again);
+    CHECK(a.digest == b.digest && again.digest == first.digest && again.n_reused == 9, "%zu reused", again.n_reused);
+    sennit_session_free(s);
+    sennit_engine_free(e);
+    printf("sessions: kept where dropping them would admit nobody\n");
+}
+
 /* Requests and sessions freed before and after the engine, in every state. */
 static void lifetimes(const struct world *w)
 {
@@ -292,6 +324,7 @@ int main(void)
     end_tokens(&w);
     sessions(&w);
     session_cancelled(&w);
+    session_kept(&w);
     lifetimes(&w);
     no_leaks(&w);
     sennit_model_free(w.m);
