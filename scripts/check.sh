@@ -21,13 +21,13 @@ breach() { # FILE:LINE MESSAGE
 }
 
 # ---- layers --------------------------------------------------------------------------------------------------------
-# base · tensor · kernel · {cache, format, text, sample} · {model, prefix} · spec · sched · api · {cli, serve}
+# base · tensor · kernel · {cache, format, text, sample} · {model, prefix} · spec · sched · api · cli · serve
 rank() {
     case "$1" in
         base) echo 0 ;; tensor) echo 1 ;; kernel) echo 2 ;;
         cache | format | text | sample) echo 3 ;; model | prefix) echo 4 ;;
-        spec) echo 5 ;; sched) echo 6 ;; api) echo 7 ;; cli | serve) echo 8 ;;
-        kcheck) echo 9 ;; # a tool: sees base, tensor and kernel
+        spec) echo 5 ;; sched) echo 6 ;; api) echo 7 ;; cli) echo 8 ;; serve) echo 9 ;;
+        kcheck) echo 10 ;; # a tool: sees base, tensor and kernel
         *) echo none ;;
     esac
 }
@@ -36,11 +36,12 @@ may_include() { # FILE ROOM INCLUDED-ROOM
     [ "$2" = "$3" ] && return 0
     case "$2" in
         kcheck) case "$3" in base | tensor | kernel) return 0 ;; *) return 1 ;; esac ;;
-        # Programs use the public headers; only the self-test looks inside.
-        cli | serve) case "$1" in */selftest.c) case "$3" in base | kernel | kcheck) return 0 ;; esac ;; esac
+        # Programs use the public headers; only the self-test looks inside. The server is a command of the program.
+        cli) case "$1" in */selftest.c) case "$3" in base | kernel | kcheck) return 0 ;; esac ;; esac
             return 1 ;;
+        serve) [ "$3" = cli ]; return ;;
     esac
-    [ "$(rank "$3")" != 9 ] && [ "$(rank "$3")" -lt "$(rank "$2")" ]
+    [ "$(rank "$3")" != 10 ] && [ "$(rank "$3")" -lt "$(rank "$2")" ]
 }
 
 check_layers() {

@@ -59,7 +59,7 @@ need_packages() {
     rm -f "$log"
 }
 
-build_packages="build-essential cmake ninja-build pkg-config libpcre2-dev libjansson-dev libxxhash-dev"
+build_packages="build-essential cmake ninja-build pkg-config libpcre2-dev libjansson-dev libxxhash-dev libmicrohttpd-dev"
 fetch_packages="ca-certificates python3 python3-pip"
 
 jobs_here() { nproc; }

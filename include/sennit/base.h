@@ -46,7 +46,8 @@ typedef enum sennit_status {
     SENNIT_NOT_FOUND = 8,
     SENNIT_TOO_BIG = 9,     /* can never fit the configured budget; the message has both numbers */
     SENNIT_NUMERIC = 10,    /* a NaN or an infinity reached the logits of a row */
-    SENNIT_INTERNAL = 11    /* a broken invariant: a bug in Sennit */
+    SENNIT_INTERNAL = 11,   /* a broken invariant: a bug in Sennit */
+    SENNIT_BUSY = 12        /* a queue is full: try again later */
 } sennit_status;
 
 /* Stable lower-case name of a status ("ok", "invalid" ...), "unknown" for other values. Any thread. */

@@ -34,6 +34,20 @@ struct sennit_engine_options {
     sennit_type kv_type;       /* with kv_type_set: SENNIT_F16 (the default), SENNIT_BF16 or SENNIT_F32 */
     bool kv_type_set;
     bool no_pin;               /* leave threads unpinned */
+    uint32_t max_waiting;      /* requests that may wait for a row; a submit above it is SENNIT_BUSY. 0 = no limit */
+    /* Called on the owner's thread after every step that gave events or ended requests, and when the engine fails: a
+     * program that serves many requests wakes its reader here and asks each with sennit_request_poll, instead of
+     * keeping a thread in every sennit_request_next_event. Must return at once and must not call the library. NULL =
+     * none. */
+    void (*notify)(void *ctx);
+    void *notify_ctx;
+    /* Faults on purpose, for tests of programs: SENNIT_UNSUPPORTED unless the library was built with
+     * SENNIT_TEST_HOOKS (debug and sanitizer builds are). Step numbers count from 1; 0 = never. */
+    struct {
+        uint64_t fail_at_step;           /* the engine fails in this step */
+        uint64_t stall_at_step;          /* this step takes stall_ms longer */
+        uint32_t stall_ms;
+    } test;
 };
 
 /* The model is borrowed and must outlive the engine. *out: owned. */
@@ -76,6 +90,9 @@ struct sennit_request_options {
     uint32_t n_logprobs;   /* report this many most likely tokens with each token (and the token's own), 0 = none, at
                               most 64 */
     bool want_logprob;     /* report the token's own log-probability */
+    bool prompt_logprobs;  /* report the prompt's own tokens too: one PROMPT event for each, before the first TOKEN,
+                              with n_logprobs alternatives. Such a prompt is read in short spans, for each of its
+                              tokens needs its logits. Not together with a session */
     const int32_t *forced; /* teacher forcing: tokens to take instead of the sampled ones; [max_tokens] or NULL */
     struct sennit_session *session; /* resume from and keep the row's state; NULL = none */
 };
@@ -93,7 +110,9 @@ typedef enum sennit_event_kind {
     SENNIT_EVENT_NONE,  /* nothing within the timeout */
     SENNIT_EVENT_START, /* admitted: prompt reading begins */
     SENNIT_EVENT_TOKEN,
-    SENNIT_EVENT_END    /* the last event */
+    SENNIT_EVENT_END,   /* the last event */
+    SENNIT_EVENT_PROMPT /* one prompt token, with prompt_logprobs: id, logprob and top; no text. The first token has
+                           nothing before it: its logprob is 0 and n_top is 0 */
 } sennit_event_kind;
 
 struct sennit_logprob {
@@ -125,12 +144,24 @@ struct sennit_event {
 SENNIT_API sennit_status sennit_engine_submit(struct sennit_engine *engine,
                                               const struct sennit_request_options *options,
                                               struct sennit_request **out, struct sennit_error *err);
+/* n answers to one prompt: n requests as if submitted one after another with sampling.choice, choice + 1 ..., but the
+ * prompt is read once and its pages are shared. out: [n], each owned, read, cancelled and freed by itself. All or
+ * nothing; max_waiting counts each. SENNIT_INVALID with forced, session or prompt_logprobs when n > 1. */
+SENNIT_API sennit_status sennit_engine_submit_n(struct sennit_engine *engine,
+                                                const struct sennit_request_options *options, uint32_t n,
+                                                struct sennit_request **out, struct sennit_error *err);
 /* Any thread, any time; the END event follows at the next step. */
 SENNIT_API void sennit_request_cancel(struct sennit_request *request);
 /* One reader per request at a time. timeout_ms 0 = do not wait, < 0 = for ever. SENNIT_OK with kind NONE on timeout,
  * and at once when END has been read. */
 SENNIT_API sennit_status sennit_request_next_event(struct sennit_request *request, struct sennit_event *out,
                                                    int timeout_ms, struct sennit_error *err);
+/* What sennit_request_next_event would give now, without taking it. Any thread; never waits for a step. */
+struct sennit_request_state {
+    bool started, ended;  /* the row was admitted; END is there (read or not) */
+    size_t n_ready;       /* events that can be read without waiting, END included */
+};
+SENNIT_API void sennit_request_poll(const struct sennit_request *request, struct sennit_request_state *out);
 /* Cancels if needed. NULL is fine. */
 SENNIT_API void sennit_request_free(struct sennit_request *request);
 
@@ -176,6 +207,25 @@ struct sennit_stats {
 };
 /* Owner's thread, or any thread while the engine does not run. Pointers valid until the next call or step. */
 SENNIT_API const struct sennit_stats *sennit_engine_stats(struct sennit_engine *engine);
+
+/* How busy the engine is. Unlike sennit_engine_stats any thread may ask at any time; the figures are those of the end
+ * of the last step, `waiting`, `ms_in_step` and `failed` those of now. */
+struct sennit_load {
+    uint32_t rows_running, rows_waiting, max_rows, max_waiting;
+    /* bytes: the limit; promised to rows and sessions; of that, held by idle sessions; live in pages and tables */
+    uint64_t cache_budget, cache_reserved, cache_sessions, cache_bytes;
+    uint64_t heap_bytes, heap_peak;   /* all memory of the engine */
+    uint64_t n_steps;
+    uint64_t n_prompt_tokens, n_answer_tokens; /* read; chosen */
+    uint64_t n_requests, n_finished[SENNIT_FINISH_ERROR + 1]; /* submitted; ended, by sennit_finish */
+    uint64_t ms_in_step;              /* since there is work and no step has ended; 0 without work */
+    bool has_thread;                  /* the thread of sennit_engine_start lives */
+    bool failed;
+    struct sennit_error failure;      /* with failed */
+};
+/* A failed engine (a broken invariant: a bug) has ended all its requests with SENNIT_FINISH_ERROR and the failure,
+ * and refuses new ones with SENNIT_STATE; it can only be freed. */
+SENNIT_API void sennit_engine_load(struct sennit_engine *engine, struct sennit_load *out);
 
 /* One row of a step, for those who want to see how batches form. */
 struct sennit_step_span {

@@ -82,6 +82,11 @@ SENNIT_API sennit_status sennit_tokenize(const struct sennit_tokenizer *tokenize
 /* Text of ids; incomplete characters become U+FFFD; control tokens appear only with `special`. */
 SENNIT_API sennit_status sennit_detokenize(const struct sennit_tokenizer *tokenizer, const int32_t *ids, size_t n_ids,
                                            bool special, struct sennit_text *out, struct sennit_error *err);
+/* The bytes that one token adds to a text, which need not be whole characters; a control token adds its name with
+ * `special`, else nothing. Writes at most cap bytes (no NUL) and returns how many there are; 0 also for an id outside
+ * the vocabulary. Any thread. */
+SENNIT_API size_t sennit_token_bytes(const struct sennit_tokenizer *tokenizer, int32_t id, bool special, char *buf,
+                                     size_t cap);
 SENNIT_API uint32_t sennit_vocab_size(const struct sennit_tokenizer *tokenizer);
 
 /* ---- chat templates -------------------------------------------------------------------------------------------- */

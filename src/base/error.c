@@ -5,7 +5,8 @@
 const char *sennit_status_name(sennit_status status)
 {
     static const char *const names[] = {"ok",     "invalid",     "range",     "state",   "nomem",   "io",
-                                        "format", "unsupported", "not_found", "too_big", "numeric", "internal"};
+                                        "format", "unsupported", "not_found", "too_big", "numeric", "internal",
+                                        "busy"};
     return (size_t)status < SN_ARRAY_LEN(names) ? names[status] : "unknown";
 }
 

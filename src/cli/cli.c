@@ -78,6 +78,7 @@ int cli_exit_code(sennit_status status)
     case SENNIT_NOMEM:
     case SENNIT_NUMERIC:
     case SENNIT_INTERNAL:
+    case SENNIT_BUSY:
         break;
     }
     return CLI_FAILED;

@@ -15,6 +15,7 @@ enum cli_exit {
     CLI_USAGE = 2,   /* the command line is wrong */
     CLI_FILE = 3,    /* a file is missing, malformed or of a kind that this build cannot run */
     CLI_REFUSED = 4, /* a request is too long for the context or too big for the cache budget */
+    CLI_ENGINE = 5,  /* serve --exit-on-failure: the engine failed */
     CLI_INTERRUPTED = 130
 };
 
@@ -117,5 +118,6 @@ void cli_catch_interrupt(void);
 
 extern const struct command cmd_generate, cmd_chat, cmd_bench, cmd_inspect, cmd_tokenize,
     cmd_render, cmd_selftest;
+extern const struct command cmd_serve; /* in src/serve/ */
 
 #endif

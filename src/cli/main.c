@@ -6,7 +6,11 @@
 #include "cli.h"
 
 static const struct command *const commands[] = {
-    &cmd_generate, &cmd_chat, &cmd_bench, &cmd_inspect, &cmd_tokenize, &cmd_render, &cmd_selftest};
+    &cmd_generate, &cmd_chat, &cmd_bench, &cmd_inspect, &cmd_tokenize, &cmd_render, &cmd_selftest,
+#ifdef SENNIT_SERVER
+    &cmd_serve,
+#endif
+};
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 
 static void help(FILE *out)

@@ -1,0 +1,17 @@
+/* API keys: read from a file, compared in constant time. */
+#ifndef SERVE_AUTH_H
+#define SERVE_AUTH_H
+
+#include "serve/error.h"
+
+struct sv_keys; /* opaque */
+/* One key per line; empty lines and lines that begin with '#' are skipped, blanks around a key are dropped. NULL with
+ * a message in *err when the file cannot be read, others than its owner may read or write it (the message says chmod
+ * 600), it holds no key, or a key is shorter than 16 or longer than 512 bytes. */
+struct sv_keys *sv_keys_load(const char *path, struct sennit_error *err);
+void sv_keys_free(struct sv_keys *keys); /* wipes; NULL is fine */
+/* header: the Authorization header's value or NULL. "Bearer KEY", scheme in any case. The time depends on the
+ * header's length and the number of keys alone. */
+bool sv_keys_match(const struct sv_keys *keys, const char *header);
+
+#endif
