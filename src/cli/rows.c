@@ -71,6 +71,7 @@ static int drain(struct cli_row *row, cli_text_fn on_text, void *ctx)
         case SENNIT_EVENT_NONE:
             return CLI_OK;
         case SENNIT_EVENT_START:
+        case SENNIT_EVENT_PROMPT: /* not asked for */
             break;
         case SENNIT_EVENT_TOKEN:
             add_answer(row, e.id);
