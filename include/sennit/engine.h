@@ -3,8 +3,9 @@
  * One thread owns the engine and calls sennit_engine_step in a loop (or lets sennit_engine_start make that thread).
  * Any thread may submit, cancel and read events. A step is a ragged batch: one token of every running row and chunks
  * of the prompts that are being read. Requests are admitted first in, first out, when a row is free and the cache
- * budget covers projected_bytes(prompt + max_tokens): a row's whole storage is promised before it starts, so rows do
- * not run out of the budget. A step's scratch grows with the longest row; if the machine itself has no memory left
+ * budget covers projected_bytes(prompt + max_tokens) and the arrays that the answer's events need: a row's whole
+ * storage is promised before it starts, so rows do not run out of the budget, and a waiting request holds little more
+ * than its prompt. A step's scratch grows with the longest row; if the machine itself has no memory left
  * for it, the youngest row ends with SENNIT_NOMEM and the others go on. */
 #ifndef SENNIT_ENGINE_H
 #define SENNIT_ENGINE_H
@@ -29,7 +30,10 @@ struct sennit_engine_options {
     uint32_t max_rows;         /* rows in the batch; 0 = 16 */
     uint32_t chunk;            /* most prompt tokens of one row in one step; 0 = 512 */
     uint32_t step_tokens; /* most tokens of one step over all rows; 0 = max_rows + chunk. Running rows come first */
-    uint64_t cache_bytes;      /* budget for all rows and kept sessions; 0 = half of the available memory */
+    /* Budget for all rows and kept sessions: their caches and, of a running row, its tokens, events and reported
+     * log-probabilities up to max_tokens (which stay, outside of the budget, until the request is freed). 0 = half of
+     * the available memory */
+    uint64_t cache_bytes;
     const char *cache_family;  /* NULL = "plain" */
     sennit_type kv_type;       /* with kv_type_set: SENNIT_F16 (the default), SENNIT_BF16 or SENNIT_F32 */
     bool kv_type_set;

@@ -63,6 +63,7 @@ sennit_status sennit_engine_create(struct sennit_engine **out, const struct senn
         .cache_family = lasting_name(o.cache_family ? o.cache_family : "plain"),
         .kv_type = o.kv_type_set ? o.kv_type : SENNIT_F16,
         .pin = !o.no_pin,
+        .max_waiting = o.max_waiting,
     };
     SN_TRY(resolve_isa(o.isa, &c.isa, err));
     SN_TRY(resolve_sizes(&o, &c, err));
@@ -121,12 +122,12 @@ sennit_status sennit_engine_submit(struct sennit_engine *e, const struct sennit_
     if (!e || !o || !out)
         return sn_fail(err, SENNIT_INVALID, "engine, options and out must not be NULL");
     SN_TRY(check_request(e, o, err));
-    uint64_t need = o->max_tokens ? sn_engine_projected(e, o->n_prompt + o->max_tokens) : 0;
+    uint64_t need = sn_request_need(e, o);
     if (sn_admit(need, 0, e->cfg.cache_bytes, 0, 1) == SN_NEVER)
         return sn_fail(
             err, SENNIT_TOO_BIG,
-            "%zu prompt tokens and %u more need %llu bytes of cache; the whole budget is %llu bytes. Raise "
-            "the cache budget, or ask for less",
+            "%zu prompt tokens and %u more need %llu bytes for caches and answer; the whole budget is %llu bytes. "
+            "Raise the cache budget, or ask for less",
             o->n_prompt, o->max_tokens, (unsigned long long)need, (unsigned long long)e->cfg.cache_bytes);
     struct sennit_request *r;
     SN_TRY(sn_request_create(&r, e, o, err));

@@ -73,7 +73,9 @@ static void pop_waiting(struct sennit_engine *e)
     if (!e->waiting)
         e->waiting_end = &e->waiting;
     r->next = NULL;
+    pthread_mutex_lock(&e->lock);
     e->n_waiting--;
+    pthread_mutex_unlock(&e->lock);
 }
 
 /* A request for no tokens has its answer already. */
@@ -110,6 +112,10 @@ static bool admit_head(struct sennit_engine *e)
     if (sn_admit(r->need, e->reserved - held, e->cfg.cache_bytes, e->n_rows, e->cfg.max_rows) != SN_ADMIT)
         return false;
     pop_waiting(e);
+    if (sn_request_make_room(r, &err) != SENNIT_OK) {
+        refuse(e, r, &err);
+        return true;
+    }
     r->n_reused = own ? sn_session_rewind(e, own, r->tokens, r->n_prompt) : 0;
     r->n_state = r->n_reused;
     sennit_status st = join(e, r, &err);
@@ -122,10 +128,12 @@ static bool admit_head(struct sennit_engine *e)
     return true;
 }
 
-void sn_engine_admit(struct sennit_engine *e)
+bool sn_engine_admit(struct sennit_engine *e)
 {
-    while (e->waiting && admit_head(e)) {
-    }
+    bool any = false;
+    while (e->waiting && admit_head(e))
+        any = true;
+    return any;
 }
 
 void sn_engine_remove_rows(struct sennit_engine *e, const bool *gone)

@@ -297,7 +297,9 @@ const struct sennit_stats *sennit_engine_stats(struct sennit_engine *e)
     for (uint32_t l = 0; l < e->m->hp.n_layers; l++)
         s->cache_bytes_per_token += sennit_cache_bytes_per_token(e->layers[l]);
     s->rows_running = e->n_rows;
+    pthread_mutex_lock(&e->lock);
     s->rows_waiting = e->n_waiting;
+    pthread_mutex_unlock(&e->lock);
     s->heap_bytes = atomic_load(&e->heap.total);
     s->heap_peak = atomic_load(&e->heap.peak);
     s->kernels = e->uses;

@@ -63,10 +63,11 @@ struct sennit_request {
     struct sennit_session *session;
 
     /* the row */
-    int32_t *tokens; /* [n_prompt + max_tokens] */
+    int32_t *tokens; /* [tokens_cap]: the prompt; with room for max_tokens more once the row starts */
+    size_t tokens_cap;
     size_t n_prompt, n_tokens, n_state, n_reused;
     uint32_t n_prefill_spans;
-    uint64_t need; /* bytes reserved */
+    uint64_t need; /* bytes reserved: caches and the arrays of sn_request_make_room */
     struct sn_detok detok;
     struct sn_buf text; /* all text decoded so far */
     size_t n_given;     /* of it, given out */
@@ -109,6 +110,7 @@ struct sn_engine_config {
     enum sn_isa isa;
     uint32_t n_threads, max_rows, chunk, step_tokens;
     uint64_t cache_bytes;
+    uint32_t max_waiting; /* 0 = no limit */
     const char *cache_family;
     sennit_type kv_type;
     bool pin;
@@ -148,6 +150,7 @@ struct sennit_engine {
     pthread_mutex_t lock;
     pthread_cond_t wake; /* the owner: there may be something to do */
     struct sennit_request *inbox, **inbox_end;
+    uint32_t n_waiting; /* in the inbox and the waiting list */
     struct sennit_session *new_sessions;
     bool poked;          /* a cancel or a released session waits */
     bool closed;         /* sennit_engine_free has been called */
@@ -158,7 +161,6 @@ struct sennit_engine {
     bool has_thread, stop_thread, stop_now;
 
     struct sennit_stats stats;
-    uint32_t n_waiting;
     struct sennit_kernel_use *uses; /* [SN_K_COUNT] */
     uint64_t *use_calls;            /* [SN_K_COUNT * n_threads] */
 };
@@ -175,6 +177,14 @@ uint64_t sn_engine_projected(const struct sennit_engine *e, uint64_t tokens);
 sennit_status sn_request_create(struct sennit_request **out, struct sennit_engine *e,
                                 const struct sennit_request_options *o, struct sennit_error *err);
 void sn_request_destroy(struct sennit_request *r); /* one that was never queued */
+/* Bytes of the cache budget that the request will be promised: the caches of its row and the arrays of its answer.
+ * UINT64_MAX when it cannot be counted. */
+uint64_t sn_request_need(const struct sennit_engine *e, const struct sennit_request_options *o);
+/* Owner's thread, once, before the row starts: everything that the row will need while it runs, so that only its text
+ * can still ask for memory. On an error what there is is freed with the request. */
+sennit_status sn_request_make_room(struct sennit_request *r, struct sennit_error *err);
+/* Under the lock: SENNIT_BUSY when n more requests would be above max_waiting. */
+sennit_status sn_engine_may_queue_locked(const struct sennit_engine *e, uint32_t n, struct sennit_error *err);
 /* Any thread: puts a new request at the end of the queue. SENNIT_STATE when its session is busy. */
 sennit_status sn_engine_enqueue(struct sennit_engine *e, struct sennit_request *r, struct sennit_session *session,
                                 struct sennit_error *err);
@@ -186,7 +196,8 @@ void sn_request_finish(struct sennit_request *r, sennit_finish finish, const str
 sennit_finish sn_request_take_choice(struct sennit_request *r, struct sennit_error *err);
 
 /* admit.c */
-void sn_engine_admit(struct sennit_engine *e); /* as many waiting ones as fit, in order */
+/* As many waiting ones as fit, in order. true: one at least left the queue. */
+bool sn_engine_admit(struct sennit_engine *e);
 /* Removes the rows for which gone[b] is set: their state goes to their session or is freed. */
 void sn_engine_remove_rows(struct sennit_engine *e, const bool *gone);
 

@@ -51,23 +51,56 @@ static sennit_status copy_sampling(struct sennit_request *r, const struct sennit
     return SENNIT_OK;
 }
 
-/* Everything that the row will need while it runs, so that only its text can still ask for memory. */
-static sennit_status reserve(struct sennit_request *r, const struct sennit_request_options *o)
+/* What was given. The arrays that grow with max_tokens come at admission (sn_request_make_room): a queue of requests
+ * holds its prompts and little else. */
+static sennit_status copy_given(struct sennit_request *r, const struct sennit_request_options *o)
 {
     struct sn_heap *heap = &r->engine->heap;
     size_t n = o->max_tokens;
-    r->tokens = sn_calloc(heap, SN_USE_MISC, o->n_prompt + n, sizeof *r->tokens);
-    r->events = sn_calloc(heap, SN_USE_MISC, n, sizeof *r->events);
-    r->tops = sn_calloc(heap, SN_USE_MISC, n * o->n_logprobs, sizeof *r->tops);
-    r->step_top = sn_calloc(heap, SN_USE_MISC, o->n_logprobs, sizeof *r->step_top);
-    r->reader_top = sn_calloc(heap, SN_USE_MISC, o->n_logprobs, sizeof *r->reader_top);
+    r->tokens = sn_calloc(heap, SN_USE_MISC, o->n_prompt, sizeof *r->tokens);
+    r->tokens_cap = r->tokens ? o->n_prompt : 0;
     r->forced = o->forced ? sn_calloc(heap, SN_USE_MISC, n, sizeof *r->forced) : NULL;
-    if (!r->tokens || (n && !r->events) || (n && o->n_logprobs && !r->tops) ||
-        (o->n_logprobs && (!r->step_top || !r->reader_top)) || (n && o->forced && !r->forced))
+    if (!r->tokens || (n && o->forced && !r->forced))
         return SENNIT_NOMEM;
     memcpy(r->tokens, o->prompt, o->n_prompt * sizeof *r->tokens);
     if (r->forced)
         memcpy(r->forced, o->forced, n * sizeof *r->forced);
+    return SENNIT_OK;
+}
+
+/* What sn_request_make_room will take. The context and SN_MAX_LOGPROBS bound it far below 2^64. */
+static uint64_t answer_bytes(const struct sennit_request_options *o)
+{
+    uint64_t n = o->max_tokens, n_top = o->n_logprobs;
+    return (o->n_prompt + n) * sizeof(int32_t) + n * sizeof(struct sn_token_event) +
+           (n + 2) * n_top * sizeof(struct sennit_logprob);
+}
+
+uint64_t sn_request_need(const struct sennit_engine *e, const struct sennit_request_options *o)
+{
+    uint64_t sum;
+    if (o->max_tokens == 0)
+        return 0;
+    if (__builtin_add_overflow(sn_engine_projected(e, o->n_prompt + o->max_tokens), answer_bytes(o), &sum))
+        return UINT64_MAX;
+    return sum;
+}
+
+sennit_status sn_request_make_room(struct sennit_request *r, struct sennit_error *err)
+{
+    struct sn_heap *heap = &r->engine->heap;
+    size_t n = r->max_tokens, n_top = r->n_logprobs, cap = r->n_prompt + n;
+    r->events = sn_calloc(heap, SN_USE_MISC, n, sizeof *r->events);
+    r->tops = sn_calloc(heap, SN_USE_MISC, n * n_top, sizeof *r->tops);
+    r->step_top = sn_calloc(heap, SN_USE_MISC, n_top, sizeof *r->step_top);
+    r->reader_top = sn_calloc(heap, SN_USE_MISC, n_top, sizeof *r->reader_top);
+    int32_t *tokens = sn_realloc(heap, SN_USE_MISC, r->tokens, r->tokens_cap * sizeof *tokens, cap * sizeof *tokens);
+    if (tokens) {
+        r->tokens = tokens;
+        r->tokens_cap = cap;
+    }
+    if (!tokens || (n && !r->events) || (n && n_top && !r->tops) || (n_top && (!r->step_top || !r->reader_top)))
+        return sn_fail(err, SENNIT_NOMEM, "no memory for an answer of %u tokens to %zu", r->max_tokens, r->n_prompt);
     return SENNIT_OK;
 }
 
@@ -80,7 +113,7 @@ void sn_request_destroy(struct sennit_request *r)
     sn_free(heap, SN_USE_MISC, r->stops.strings, r->stops.n * sizeof *r->stops.strings);
     sn_free(heap, SN_USE_MISC, r->stops.lens, r->stops.n * sizeof *r->stops.lens);
     sn_free(heap, SN_USE_MISC, r->biases, r->sampling.n_biases * sizeof *r->biases);
-    sn_free(heap, SN_USE_MISC, r->tokens, (r->n_prompt + n) * sizeof *r->tokens);
+    sn_free(heap, SN_USE_MISC, r->tokens, r->tokens_cap * sizeof *r->tokens);
     sn_free(heap, SN_USE_MISC, r->events, n * sizeof *r->events);
     sn_free(heap, SN_USE_MISC, r->tops, n * r->n_logprobs * sizeof *r->tops);
     sn_free(heap, SN_USE_MISC, r->step_top, r->n_logprobs * sizeof *r->step_top);
@@ -117,7 +150,7 @@ sennit_status sn_request_create(struct sennit_request **out, struct sennit_engin
     if (st == SENNIT_OK)
         st = copy_stops(r, o);
     if (st == SENNIT_OK)
-        st = reserve(r, o);
+        st = copy_given(r, o);
     if (st != SENNIT_OK) {
         sn_request_destroy(r);
         return sn_fail(err, st, "no memory for a request of %zu prompt tokens and %u more", o->n_prompt,
@@ -129,14 +162,24 @@ sennit_status sn_request_create(struct sennit_request **out, struct sennit_engin
     return SENNIT_OK;
 }
 
+sennit_status sn_engine_may_queue_locked(const struct sennit_engine *e, uint32_t n, struct sennit_error *err)
+{
+    uint32_t most = e->cfg.max_waiting;
+    if (most && (n > most || e->n_waiting > most - n))
+        return sn_fail(err, SENNIT_BUSY,
+                       "the queue is full: %u waiting and %u more, and at most %u may wait; try again later",
+                       e->n_waiting, n, most);
+    return SENNIT_OK;
+}
+
 sennit_status sn_engine_enqueue(struct sennit_engine *e, struct sennit_request *r, struct sennit_session *session,
                                 struct sennit_error *err)
 {
-    sennit_status st = SENNIT_OK;
     pthread_mutex_lock(&e->lock);
-    if (session && session->busy) {
+    sennit_status st = sn_engine_may_queue_locked(e, 1, err);
+    if (st == SENNIT_OK && session && session->busy)
         st = sn_fail(err, SENNIT_STATE, "the session is in use by another request; wait for its END event");
-    } else {
+    if (st == SENNIT_OK) {
         if (session)
             session->busy = true;
         r->session = session;
@@ -145,6 +188,7 @@ sennit_status sn_engine_enqueue(struct sennit_engine *e, struct sennit_request *
         e->n_refs++;
         *e->inbox_end = r;
         e->inbox_end = &r->next;
+        e->n_waiting++;
         pthread_cond_broadcast(&e->wake);
     }
     pthread_mutex_unlock(&e->lock);

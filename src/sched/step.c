@@ -7,8 +7,6 @@
 static void take_orders(struct sennit_engine *e)
 {
     pthread_mutex_lock(&e->lock);
-    for (struct sennit_request *r = e->inbox; r; r = r->next)
-        e->n_waiting++;
     if (e->inbox) {
         *e->waiting_end = e->inbox;
         e->waiting_end = e->inbox_end;
@@ -45,8 +43,10 @@ static bool cancel_waiting(struct sennit_engine *e)
         }
         *at = r->next;
         r->next = NULL;
-        e->n_waiting--;
         any = true;
+        pthread_mutex_lock(&e->lock);
+        e->n_waiting--;
+        pthread_mutex_unlock(&e->lock);
         sn_request_finish(r, SENNIT_FINISH_CANCELLED, NULL);
     }
     e->waiting_end = at;
@@ -279,9 +279,7 @@ void sn_engine_step(struct sennit_engine *e, bool *worked)
     *worked = cancel_waiting(e);
     *worked |= cancel_rows(e);
     sn_session_sweep(e);
-    uint32_t before = e->n_waiting;
-    sn_engine_admit(e);
-    *worked |= e->n_waiting != before;
+    *worked |= sn_engine_admit(e);
     if (e->n_rows == 0)
         return;
     *worked = true;

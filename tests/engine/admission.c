@@ -10,7 +10,7 @@ static void refusals(const struct world *w)
 {
     int32_t ids[MAX_PROMPT] = {0}, high = (int32_t)w->n_vocab;
     char need[32], budget[32], big[32];
-    uint64_t bytes = need_of(w, 200);
+    uint64_t bytes = need_of(w, 150, 50);
     struct sennit_engine *e = engine_of(w, 2, bytes - 1, 16);
     snprintf(need, sizeof need, "%" PRIu64, bytes);
     snprintf(budget, sizeof budget, "%" PRIu64, bytes - 1);
@@ -65,7 +65,7 @@ static void overload(const struct world *w)
     struct sennit_request_options o[N];
     size_t order[N], n_started = 0;
     uint64_t state = 8;
-    struct sennit_engine *e = engine_of(w, 16, 2 * need_of(w, 64), 16);
+    struct sennit_engine *e = engine_of(w, 16, 2 * need_of(w, 56, 8), 16);
     for (int i = 0; i < N; i++) {
         size_t n = i % 5 == 4 ? 4 : 56; /* 56 + 8: half the budget; 4 + 8: little */
         run_random_ids(&state, w->n_vocab, ids[i], n);
@@ -106,7 +106,7 @@ static void waits(const struct world *w)
     int32_t ids[3][40];
     static struct answer got[3];
     struct sennit_request *r[3];
-    uint64_t state = 3, room = need_of(w, 50) + need_of(w, 1 + 1);
+    uint64_t state = 3, room = need_of(w, 40, 10) + need_of(w, 1, 1);
     struct sennit_engine *e = engine_of(w, 8, room, 16);
     for (int i = 0; i < 3; i++) {
         run_random_ids(&state, w->n_vocab, ids[i], 40);
@@ -276,7 +276,7 @@ static void fragments(const struct world *w)
     static struct answer got, want;
     uint64_t state = 66;
     struct sennit_request *r[N];
-    struct sennit_engine *e = engine_of(w, 16, need_of(w, MAX_PROMPT), 16);
+    struct sennit_engine *e = engine_of(w, 16, need_of(w, MAX_PROMPT - 10, 10), 16);
     for (int i = 0; i < N; i++) {
         run_random_ids(&state, w->n_vocab, ids[i], MAX_PROMPT);
         struct sennit_request_options o =

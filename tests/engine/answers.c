@@ -109,7 +109,7 @@ static void sessions(const struct world *w)
     uint64_t state = 21;
     static struct answer first, second, cold, other;
     run_random_ids(&state, w->n_vocab, ids, MAX_PROMPT);
-    struct sennit_engine *e = engine_of(w, 2, need_of(w, 150), 16);
+    struct sennit_engine *e = engine_of(w, 2, need_of(w, 130, 20), 16);
     struct sennit_session *s = NULL;
     MUST(sennit_session_create(&s, e, err));
     struct sennit_request_options o = ask(ids, 60, 10);
@@ -194,7 +194,7 @@ static void session_cancelled(const struct world *w)
 static void session_kept(const struct world *w)
 {
     int32_t ids[MAX_PROMPT];
-    uint64_t state = 23, large_need = need_of(w, 150), held;
+    uint64_t state = 23, large_need = need_of(w, 130, 20), held;
     static struct answer first, a, b, again;
     run_random_ids(&state, w->n_vocab, ids, MAX_PROMPT);
     struct sennit_engine *e = engine_of(w, 2, 2 * large_need - 1, 16);

@@ -144,12 +144,12 @@ static inline void check_empty(struct sennit_engine *e, const char *when)
           s->rows_running, s->rows_waiting);
 }
 
-/* What a request of n tokens in all is promised. */
-static inline uint64_t need_of(const struct world *w, size_t n)
+/* What a request is promised: caches for all its tokens, and the arrays of its answer. */
+static inline uint64_t need_of(const struct world *w, size_t n_prompt, uint32_t max_tokens)
 {
     int32_t ids[MAX_PROMPT] = {0};
     struct sennit_engine *e = engine_of(w, 1, PLENTY, 1);
-    struct sennit_request_options o = ask(ids, n - 1, 1);
+    struct sennit_request_options o = ask(ids, n_prompt, max_tokens);
     struct sennit_request *r = submit(e, &o);
     step(e);
     uint64_t need = sennit_engine_stats(e)->cache_reserved;

@@ -92,7 +92,9 @@ static void rooms(const struct sennit_model *m)
 {
     struct lines l = {0};
     struct sennit_engine *e = make(m, 64 << 20, &l);
-    uint64_t one = sn_engine_projected(e, 5);
+    static const int32_t prompt[3];
+    struct sennit_request_options o = {.prompt = prompt, .n_prompt = 3, .max_tokens = 2};
+    uint64_t one = sn_request_need(e, &o);
     sennit_engine_free(e);
     expect(&l, 1, 0, "engine: scalar, 1 threads, 2 rows");
     expect(&l, 1, 0, "plain cache in F16, budget 67108864 bytes");
