@@ -39,7 +39,8 @@ struct sennit_engine_options {
     bool kv_type_set;
     bool no_pin;               /* leave threads unpinned */
     uint32_t max_waiting;      /* requests that may wait for a row; a submit above it is SENNIT_BUSY. 0 = no limit */
-    /* Called on the owner's thread after every step that gave events or ended requests, and when the engine fails: a
+    /* Called on the owner's thread, once after every step that gave events or ended requests, and when the engine
+     * fails; and by sennit_engine_stop and sennit_engine_free on the caller's thread when they end requests. A
      * program that serves many requests wakes its reader here and asks each with sennit_request_poll, instead of
      * keeping a thread in every sennit_request_next_event. Must return at once and must not call the library. NULL =
      * none. */
@@ -179,8 +180,9 @@ SENNIT_API void sennit_session_free(struct sennit_session *session); /* NULL is 
 
 /* ---- running --------------------------------------------------------------------------------------------------- */
 
-/* Owner's thread. Admits, runs one step, gives events. *worked: false when there was nothing to do. An error here is
- * the engine's own (a row's error goes to its request) and leaves it usable. */
+/* Owner's thread. Admits, runs one step, gives events. *worked: false when there was nothing to do. A row's error
+ * goes to its request; an error here is the failure of the engine (see sennit_engine_load), the same again at every
+ * later call. SENNIT_STATE while the thread of sennit_engine_start owns the engine. */
 SENNIT_API sennit_status sennit_engine_step(struct sennit_engine *engine, bool *worked, struct sennit_error *err);
 /* Owner's thread: waits until there is something to do; false on timeout. timeout_ms < 0 = for ever. */
 SENNIT_API bool sennit_engine_wait(struct sennit_engine *engine, int timeout_ms);
@@ -212,15 +214,15 @@ struct sennit_stats {
 /* Owner's thread, or any thread while the engine does not run. Pointers valid until the next call or step. */
 SENNIT_API const struct sennit_stats *sennit_engine_stats(struct sennit_engine *engine);
 
-/* How busy the engine is. Unlike sennit_engine_stats any thread may ask at any time; the figures are those of the end
- * of the last step, `waiting`, `ms_in_step` and `failed` those of now. */
+/* How busy the engine is. Unlike sennit_engine_stats any thread may ask at any time. The figures are those of the end
+ * of the last step; rows_waiting, n_requests, n_finished, heap_*, ms_in_step, has_thread and failed are of now. */
 struct sennit_load {
     uint32_t rows_running, rows_waiting, max_rows, max_waiting;
     /* bytes: the limit; promised to rows and sessions; of that, held by idle sessions; live in pages and tables */
     uint64_t cache_budget, cache_reserved, cache_sessions, cache_bytes;
     uint64_t heap_bytes, heap_peak;   /* all memory of the engine */
     uint64_t n_steps;
-    uint64_t n_prompt_tokens, n_answer_tokens; /* read; chosen */
+    uint64_t n_prompt_tokens, n_answer_tokens; /* read (a session's are not read again); chosen */
     uint64_t n_requests, n_finished[SENNIT_FINISH_ERROR + 1]; /* submitted; ended, by sennit_finish */
     uint64_t ms_in_step;              /* since there is work and no step has ended; 0 without work */
     bool has_thread;                  /* the thread of sennit_engine_start lives */

@@ -51,6 +51,24 @@ static sennit_status resolve_sizes(const struct sennit_engine_options *o, struct
     return SENNIT_OK;
 }
 
+/* Only builds for tests can fail on purpose. */
+static sennit_status resolve_faults(const struct sennit_engine_options *o, struct sn_engine_config *c,
+                                    struct sennit_error *err)
+{
+#ifdef SENNIT_TEST_HOOKS
+    (void)err;
+    c->fail_at_step = o->test.fail_at_step;
+    c->stall_at_step = o->test.stall_at_step;
+    c->stall_ms = o->test.stall_ms;
+#else
+    (void)c;
+    if (o->test.fail_at_step || o->test.stall_at_step || o->test.stall_ms)
+        return sn_fail(err, SENNIT_UNSUPPORTED,
+                       "this library was built without test hooks (SENNIT_TEST_HOOKS); it cannot fail on purpose");
+#endif
+    return SENNIT_OK;
+}
+
 sennit_status sennit_engine_create(struct sennit_engine **out, const struct sennit_model *model,
                                    const struct sennit_engine_options *options, struct sennit_error *err)
 {
@@ -64,7 +82,10 @@ sennit_status sennit_engine_create(struct sennit_engine **out, const struct senn
         .kv_type = o.kv_type_set ? o.kv_type : SENNIT_F16,
         .pin = !o.no_pin,
         .max_waiting = o.max_waiting,
+        .notify = o.notify,
+        .notify_ctx = o.notify_ctx,
     };
+    SN_TRY(resolve_faults(&o, &c, err));
     SN_TRY(resolve_isa(o.isa, &c.isa, err));
     SN_TRY(resolve_sizes(&o, &c, err));
     c.cache_bytes = o.cache_bytes ? o.cache_bytes : sn_memory_available() / 2;
@@ -148,6 +169,10 @@ sennit_status sennit_engine_step(struct sennit_engine *e, bool *worked, struct s
 {
     if (!e || !worked)
         return sn_fail(err, SENNIT_INVALID, "engine and worked must not be NULL");
-    sn_engine_step(e, worked);
-    return SENNIT_OK;
+    pthread_mutex_lock(&e->lock);
+    bool other = e->has_thread && !e->failed;
+    pthread_mutex_unlock(&e->lock);
+    if (other)
+        return sn_fail(err, SENNIT_STATE, "the engine's own thread makes its steps; stop it first");
+    return sn_engine_step(e, worked, err);
 }

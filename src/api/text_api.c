@@ -100,6 +100,17 @@ sennit_status sennit_detokenize(const struct sennit_tokenizer *t, const int32_t 
     return st;
 }
 
+size_t sennit_token_bytes(const struct sennit_tokenizer *t, int32_t id, bool special, char *buf, size_t cap)
+{
+    const char *text;
+    size_t n;
+    if (!t || sn_token_text(t->t, id, &text, &n) != SENNIT_OK || (!special && sn_token_is_control(t->t, id)))
+        return 0;
+    if (buf && n)
+        memcpy(buf, text, sn_min_size(n, cap));
+    return n;
+}
+
 /* ---- templates ------------------------------------------------------------------------------------------------- */
 
 static sennit_status parse_vars(const char *text, json_t **out, struct sennit_error *err)

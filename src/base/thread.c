@@ -121,6 +121,7 @@ static void *worker_main(void *arg)
 {
     struct worker *w = arg;
     struct sn_pool *pool = w->pool;
+    pthread_setname_np(pthread_self(), "sn-worker");
     if (pool->pin)
         pin_self(w->index);
     uint32_t seen = 0; /* workers start before the first run, when go is 0 */

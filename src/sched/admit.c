@@ -59,6 +59,7 @@ static void start_row(struct sennit_engine *e, struct sennit_request *r)
 {
     e->rows[e->n_rows++] = r;
     e->reserved += r->need;
+    e->told = true;
     pthread_mutex_lock(&e->lock);
     r->state = SN_REQ_RUNNING;
     r->started = true;
@@ -66,7 +67,7 @@ static void start_row(struct sennit_engine *e, struct sennit_request *r)
     pthread_mutex_unlock(&e->lock);
 }
 
-static void pop_waiting(struct sennit_engine *e)
+struct sennit_request *sn_engine_pop_waiting(struct sennit_engine *e)
 {
     struct sennit_request *r = e->waiting;
     e->waiting = r->next;
@@ -76,6 +77,7 @@ static void pop_waiting(struct sennit_engine *e)
     pthread_mutex_lock(&e->lock);
     e->n_waiting--;
     pthread_mutex_unlock(&e->lock);
+    return r;
 }
 
 /* A request for no tokens has its answer already. */
@@ -101,7 +103,7 @@ static bool admit_head(struct sennit_engine *e)
     struct sennit_session *own = r->session;
     struct sennit_error err = {0};
     if (r->max_tokens == 0) {
-        pop_waiting(e);
+        sn_engine_pop_waiting(e);
         finish_empty(r);
         return true;
     }
@@ -111,7 +113,7 @@ static bool admit_head(struct sennit_engine *e)
     sn_session_make_room(e, r->need > held ? r->need - held : 0, own);
     if (sn_admit(r->need, e->reserved - held, e->cfg.cache_bytes, e->n_rows, e->cfg.max_rows) != SN_ADMIT)
         return false;
-    pop_waiting(e);
+    sn_engine_pop_waiting(e);
     if (sn_request_make_room(r, &err) != SENNIT_OK) {
         refuse(e, r, &err);
         return true;

@@ -216,13 +216,13 @@ bool sennit_engine_wait(struct sennit_engine *e, int timeout_ms)
         until.tv_nsec = ns % 1000000000;
     }
     pthread_mutex_lock(&e->lock);
-    while (!has_work(e) && !e->stop_thread && timeout_ms != 0) {
+    while (!has_work(e) && !e->stop_thread && !e->failed && timeout_ms != 0) {
         if (timeout_ms < 0)
             pthread_cond_wait(&e->wake, &e->lock);
         else if (pthread_cond_timedwait(&e->wake, &e->lock, &until) == ETIMEDOUT)
             break;
     }
-    bool work = has_work(e);
+    bool work = has_work(e) || e->failed; /* a step tells the failure */
     pthread_mutex_unlock(&e->lock);
     return work;
 }
@@ -238,12 +238,17 @@ static bool should_stop(struct sennit_engine *e)
 static void *engine_thread(void *arg)
 {
     struct sennit_engine *e = arg;
+    pthread_setname_np(pthread_self(), "sn-engine");
     while (!should_stop(e)) {
         bool worked;
-        sn_engine_step(e, &worked);
+        if (sn_engine_step(e, &worked, NULL) != SENNIT_OK)
+            break;
         if (!worked)
             sennit_engine_wait(e, -1);
     }
+    pthread_mutex_lock(&e->lock);
+    e->thread_lives = false;
+    pthread_mutex_unlock(&e->lock);
     return NULL;
 }
 
@@ -251,28 +256,40 @@ sennit_status sennit_engine_start(struct sennit_engine *e, struct sennit_error *
 {
     if (!e)
         return sn_fail(err, SENNIT_INVALID, "engine must not be NULL");
-    if (e->has_thread)
-        return sn_fail(err, SENNIT_STATE, "the engine has its thread already");
-    e->stop_thread = e->stop_now = false;
-    int rc = pthread_create(&e->thread, NULL, engine_thread, e);
-    if (rc != 0)
-        return sn_fail(err, SENNIT_IO, "cannot start the engine's thread: %s", strerror(rc));
-    e->has_thread = true;
-    return SENNIT_OK;
+    pthread_mutex_lock(&e->lock);
+    sennit_status st = SENNIT_OK;
+    if (e->failed)
+        st = sn_engine_failed_locked(e, err);
+    else if (e->has_thread)
+        st = sn_fail(err, SENNIT_STATE, "the engine has its thread already");
+    if (st == SENNIT_OK) {
+        e->stop_thread = e->stop_now = false;
+        int rc = pthread_create(&e->thread, NULL, engine_thread, e);
+        if (rc != 0)
+            st = sn_fail(err, SENNIT_IO, "cannot start the engine's thread: %s", strerror(rc));
+        e->has_thread = e->thread_lives = rc == 0;
+    }
+    pthread_mutex_unlock(&e->lock);
+    return st;
 }
 
 void sennit_engine_stop(struct sennit_engine *e, bool cancel)
 {
-    if (!e || !e->has_thread)
+    if (!e)
         return;
     pthread_mutex_lock(&e->lock);
-    e->stop_thread = true;
+    bool has_thread = e->has_thread;
+    e->stop_thread = has_thread;
     e->stop_now = cancel;
     pthread_cond_broadcast(&e->wake);
     pthread_mutex_unlock(&e->lock);
+    if (!has_thread)
+        return;
     pthread_join(e->thread, NULL);
+    pthread_mutex_lock(&e->lock);
     e->has_thread = false;
     e->stop_thread = false;
+    pthread_mutex_unlock(&e->lock);
     if (cancel)
         sn_engine_cancel_all(e);
 }
@@ -295,7 +312,7 @@ const struct sennit_stats *sennit_engine_stats(struct sennit_engine *e)
     s->cache_bytes = sennit_pool_bytes(e->pages);
     s->cache_bytes_per_token = 0;
     for (uint32_t l = 0; l < e->m->hp.n_layers; l++)
-        s->cache_bytes_per_token += sennit_cache_bytes_per_token(e->layers[l]);
+        s->cache_bytes_per_token += sennit_cache_bytes_per_token(e->proto[l]);
     s->rows_running = e->n_rows;
     pthread_mutex_lock(&e->lock);
     s->rows_waiting = e->n_waiting;

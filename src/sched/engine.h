@@ -7,9 +7,9 @@
  *
  * Invariants:
  *  1. rows[b] is row b of every layer's cache; n_rows == sennit_cache_batch_size of each.
- *  2. reserved == sum over rows of need + sum over sessions of held <= budget.
+ *  2. reserved == sum over rows of need + sum over sessions of held <= budget; the engine's `held` is the second sum.
  *  3. Only the owner's thread touches rows, layers and sessions' caches. The lock guards the inbox, requests' events,
- *     cancel flags and reference counts.
+ *     cancel flags, reference counts, the failure and the public figures.
  *  4. A row's tokens[0 .. n_state) are in the state; tokens[n_state .. n_tokens) are pending, at least one. */
 #ifndef SN_ENGINE_H
 #define SN_ENGINE_H
@@ -114,6 +114,10 @@ struct sn_engine_config {
     const char *cache_family;
     sennit_type kv_type;
     bool pin;
+    void (*notify)(void *ctx);
+    void *notify_ctx;
+    uint64_t fail_at_step, stall_at_step; /* faults on purpose; 0 = never */
+    uint32_t stall_ms;
     struct sennit_allocator allocator;
 };
 
@@ -159,7 +163,15 @@ struct sennit_engine {
 
     pthread_t thread;
     bool has_thread, stop_thread, stop_now;
+    bool thread_lives; /* has_thread until it is joined, thread_lives while it runs */
+    bool failed;
+    struct sennit_error failure;
+    struct sennit_load load;   /* as of the end of the last step; n_requests and n_finished of now */
+    uint64_t last_ms, work_ms; /* monotonic clock: when a step ended last; when work came where there was none */
 
+    bool told;                                 /* owner's: this step gave events, so notify is due */
+    uint64_t held;                             /* owner's: sum over sessions of held */
+    uint64_t n_prompt_tokens, n_answer_tokens; /* owner's */
     struct sennit_stats stats;
     struct sennit_kernel_use *uses; /* [SN_K_COUNT] */
     uint64_t *use_calls;            /* [SN_K_COUNT * n_threads] */
@@ -183,7 +195,8 @@ uint64_t sn_request_need(const struct sennit_engine *e, const struct sennit_requ
 /* Owner's thread, once, before the row starts: everything that the row will need while it runs, so that only its text
  * can still ask for memory. On an error what there is is freed with the request. */
 sennit_status sn_request_make_room(struct sennit_request *r, struct sennit_error *err);
-/* Under the lock: SENNIT_BUSY when n more requests would be above max_waiting. */
+/* Under the lock: SENNIT_STATE when the engine has failed, SENNIT_BUSY when n more requests would be above
+ * max_waiting. */
 sennit_status sn_engine_may_queue_locked(const struct sennit_engine *e, uint32_t n, struct sennit_error *err);
 /* Any thread: puts a new request at the end of the queue. SENNIT_STATE when its session is busy. */
 sennit_status sn_engine_enqueue(struct sennit_engine *e, struct sennit_request *r, struct sennit_session *session,
@@ -198,6 +211,7 @@ sennit_finish sn_request_take_choice(struct sennit_request *r, struct sennit_err
 /* admit.c */
 /* As many waiting ones as fit, in order. true: one at least left the queue. */
 bool sn_engine_admit(struct sennit_engine *e);
+struct sennit_request *sn_engine_pop_waiting(struct sennit_engine *e); /* the first one; there is one */
 /* Removes the rows for which gone[b] is set: their state goes to their session or is freed. */
 void sn_engine_remove_rows(struct sennit_engine *e, const bool *gone);
 
@@ -213,9 +227,25 @@ size_t sn_session_rewind(struct sennit_engine *e, struct sennit_session *s, cons
 void sn_session_keep(struct sennit_engine *e, struct sennit_session *s, uint32_t row, const struct sennit_request *r);
 
 /* step.c */
+/* Moves the inbox to the waiting list, and new sessions to the engine's list. */
+void sn_engine_take_orders(struct sennit_engine *e);
 /* Ends every request, waiting or running, as cancelled. */
 void sn_engine_cancel_all(struct sennit_engine *e);
-/* As sennit_engine_step; what goes wrong is a row's own error. */
-void sn_engine_step(struct sennit_engine *e, bool *worked);
+/* As sennit_engine_step. What goes wrong with a row is its own error; an error here is the failure of the engine. */
+sennit_status sn_engine_step(struct sennit_engine *e, bool *worked, struct sennit_error *err);
+
+/* load.c */
+uint64_t sn_now_ms(void); /* monotonic */
+/* Under the lock: a request was submitted. */
+void sn_engine_count_request_locked(struct sennit_engine *e);
+/* Owner's thread, at the end of a step and of whatever ends requests: makes its figures public and notifies. */
+void sn_engine_publish(struct sennit_engine *e);
+/* Owner's thread: the first invariant, and the fault that a test asked for. */
+sennit_status sn_engine_check(const struct sennit_engine *e, struct sennit_error *err);
+/* Owner's thread: refuses new requests from now on and ends all that there are with SENNIT_FINISH_ERROR. The caches
+ * are given back without a look at them. */
+void sn_engine_fail(struct sennit_engine *e, const struct sennit_error *failure);
+/* SENNIT_STATE in the words of the failure. Under the lock. */
+sennit_status sn_engine_failed_locked(const struct sennit_engine *e, struct sennit_error *err);
 
 #endif

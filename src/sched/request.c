@@ -165,6 +165,8 @@ sennit_status sn_request_create(struct sennit_request **out, struct sennit_engin
 sennit_status sn_engine_may_queue_locked(const struct sennit_engine *e, uint32_t n, struct sennit_error *err)
 {
     uint32_t most = e->cfg.max_waiting;
+    if (e->failed)
+        return sn_engine_failed_locked(e, err);
     if (most && (n > most || e->n_waiting > most - n))
         return sn_fail(err, SENNIT_BUSY,
                        "the queue is full: %u waiting and %u more, and at most %u may wait; try again later",
@@ -189,6 +191,7 @@ sennit_status sn_engine_enqueue(struct sennit_engine *e, struct sennit_request *
         *e->inbox_end = r;
         e->inbox_end = &r->next;
         e->n_waiting++;
+        sn_engine_count_request_locked(e);
         pthread_cond_broadcast(&e->wake);
     }
     pthread_mutex_unlock(&e->lock);
@@ -223,11 +226,13 @@ void sn_request_finish(struct sennit_request *r, sennit_finish finish, const str
     struct sennit_engine *e = r->engine;
     if (!r->stop_hit)
         (void)sn_detok_flush(&r->detok, &r->text, NULL); /* a character cut short becomes U+FFFD */
+    e->told = true;
     pthread_mutex_lock(&e->lock);
     if (!r->stop_hit)
         (void)give_text(r, r->text.len);
     r->state = SN_REQ_DONE;
     r->finish = finish;
+    e->load.n_finished[finish]++;
     if (error)
         r->error = *error;
     if (r->session)
@@ -249,6 +254,8 @@ static void give_event(struct sennit_request *r)
     if (r->n_logprobs)
         memcpy(r->tops + r->n_events * r->n_logprobs, r->step_top, r->n_logprobs * sizeof *r->tops);
     r->n_events++;
+    r->engine->n_answer_tokens++;
+    r->engine->told = true;
     pthread_cond_broadcast(&r->changed);
 }
 
@@ -360,6 +367,20 @@ static sennit_status read_end(struct sennit_request *r, struct sennit_event *out
     out->n_prefill_spans = r->n_prefill_spans;
     r->end_read = true;
     return SENNIT_OK;
+}
+
+void sennit_request_poll(const struct sennit_request *r, struct sennit_request_state *out)
+{
+    if (!out)
+        return;
+    *out = (struct sennit_request_state){0};
+    if (!r)
+        return;
+    pthread_mutex_lock(&r->engine->lock);
+    out->started = r->started;
+    out->ended = r->state == SN_REQ_DONE;
+    out->n_ready = (r->started && !r->start_read) + (r->n_events - r->n_read) + (out->ended && !r->end_read);
+    pthread_mutex_unlock(&r->engine->lock);
 }
 
 sennit_status sennit_request_next_event(struct sennit_request *r, struct sennit_event *out, int timeout_ms,

@@ -12,6 +12,7 @@ void sn_session_drop_state(struct sennit_engine *e, struct sennit_session *s)
     s->tokens = NULL;
     s->n_tokens = 0;
     e->reserved -= s->held;
+    e->held -= s->held;
     s->held = 0;
 }
 
@@ -111,6 +112,7 @@ void sn_session_keep(struct sennit_engine *e, struct sennit_session *s, uint32_t
     s->held = sn_engine_projected(e, s->n_tokens);
     s->last_use = ++e->clock;
     e->reserved += s->held;
+    e->held += s->held;
 }
 
 /* ---- the user's side (any thread) ------------------------------------------------------------------------------ */

@@ -1,10 +1,12 @@
 /* One step of the engine: take orders, admit, form the batch, run it, give out what it found. */
 #include "sched/engine.h"
 
+#include <errno.h>
+#include <time.h>
+
 /* ---- orders ---------------------------------------------------------------------------------------------------- */
 
-/* Moves the inbox to the waiting list, and new sessions to the engine's list. */
-static void take_orders(struct sennit_engine *e)
+void sn_engine_take_orders(struct sennit_engine *e)
 {
     pthread_mutex_lock(&e->lock);
     if (e->inbox) {
@@ -222,6 +224,12 @@ static void count_step(struct sennit_engine *e, uint32_t n_spans)
     for (uint32_t i = 0; i < f->n_lanes; i++)
         s->weight_bytes_read += f->lanes[i].weight_bytes;
     e->n_last = n_spans;
+    for (uint32_t i = 0; i < n_spans; i++) {
+        const struct sennit_span *span = &e->spans[i];
+        size_t n_prompt = e->rows[span->row]->n_prompt;
+        if (span->pos < n_prompt)
+            e->n_prompt_tokens += sn_min_size(span->n_tokens, n_prompt - span->pos);
+    }
 }
 
 /* The batch cannot run, for want of memory that admission could not foresee: the youngest row gives way, so that the
@@ -261,7 +269,7 @@ static void run_batch(struct sennit_engine *e, uint32_t n_spans)
 
 void sn_engine_cancel_all(struct sennit_engine *e)
 {
-    take_orders(e);
+    sn_engine_take_orders(e);
     pthread_mutex_lock(&e->lock);
     for (struct sennit_request *r = e->waiting; r; r = r->next)
         r->cancelled = true;
@@ -270,22 +278,57 @@ void sn_engine_cancel_all(struct sennit_engine *e)
     pthread_mutex_unlock(&e->lock);
     cancel_waiting(e);
     cancel_rows(e);
+    sn_engine_publish(e);
 }
 
-void sn_engine_step(struct sennit_engine *e, bool *worked)
+/* A fault that a test asked for: this step takes longer. */
+static void stall(const struct sennit_engine *e)
+{
+    uint32_t ms = e->cfg.stall_ms;
+    if (e->cfg.stall_at_step == 0 || e->stats.n_steps + 1 != e->cfg.stall_at_step)
+        return;
+    struct timespec left = {.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000};
+    while (nanosleep(&left, &left) != 0 && errno == EINTR) {
+    }
+}
+
+/* All of a step but what it makes public. */
+static bool work(struct sennit_engine *e)
 {
     struct sennit_error problem = {0};
-    take_orders(e);
-    *worked = cancel_waiting(e);
-    *worked |= cancel_rows(e);
+    bool worked = cancel_waiting(e);
+    worked |= cancel_rows(e);
     sn_session_sweep(e);
-    *worked |= sn_engine_admit(e);
+    worked |= sn_engine_admit(e);
     if (e->n_rows == 0)
-        return;
-    *worked = true;
+        return worked;
+    stall(e);
     uint32_t n_spans = form_batch(e);
     if (begin_all(e, n_spans, &problem) == SENNIT_OK)
         run_batch(e, n_spans);
     else
         give_up_youngest(e, &problem);
+    return true;
+}
+
+sennit_status sn_engine_step(struct sennit_engine *e, bool *worked, struct sennit_error *err)
+{
+    struct sennit_error failure = {0};
+    *worked = false;
+    if (e->failed) { /* only this thread sets it */
+        if (err)
+            *err = e->failure;
+        return e->failure.code;
+    }
+    sn_engine_take_orders(e);
+    if (sn_engine_check(e, &failure) != SENNIT_OK) {
+        *worked = true;
+        sn_engine_fail(e, &failure);
+        if (err)
+            *err = failure;
+        return failure.code;
+    }
+    *worked = work(e);
+    sn_engine_publish(e);
+    return SENNIT_OK;
 }

@@ -101,6 +101,28 @@ static void end_tokens(const struct world *w)
     printf("ends: the end token ends and is not shown; ignored, kept; a bias forces a token\n");
 }
 
+/* The bytes of single tokens: half characters as they are, control tokens by name or not at all. */
+static void token_bytes(const struct world *w)
+{
+    const struct sennit_tokenizer *t = sennit_model_tokenizer(w->m);
+    char buf[64] = "";
+    for (int b = 0; b < 256; b++)
+        for (int special = 0; special < 2; special++)
+            CHECK(sennit_token_bytes(t, FIRST_BYTE + b, special, buf, sizeof buf) == 1 && (unsigned char)buf[0] == b,
+                  "byte %d is %d", b, (unsigned char)buf[0]);
+    CHECK(sennit_token_bytes(t, TINY_IM_END, false, buf, sizeof buf) == 0, "a control token's name without special");
+    CHECK(sennit_token_bytes(t, TINY_IM_END, true, buf, sizeof buf) == 10 && memcmp(buf, "<|im_end|>", 10) == 0,
+          "'%.10s'", buf);
+    memset(buf, 'x', sizeof buf);
+    CHECK(sennit_token_bytes(t, TINY_IM_END, true, buf, 4) == 10 && memcmp(buf, "<|imxx", 6) == 0, "'%.10s'", buf);
+    CHECK(sennit_token_bytes(t, TINY_IM_END, true, NULL, 0) == 10, "only the length");
+    CHECK(sennit_token_bytes(t, -1, true, buf, sizeof buf) == 0 &&
+              sennit_token_bytes(t, (int32_t)w->n_vocab, true, buf, sizeof buf) == 0 &&
+              sennit_token_bytes(NULL, 5, true, buf, sizeof buf) == 0,
+          "a token that is none");
+    printf("bytes: each token's own, whole characters or not\n");
+}
+
 /* ---- sessions -------------------------------------------------------------------------------- */
 
 static void sessions(const struct world *w)
@@ -320,6 +342,7 @@ int main(void)
     struct world w = {0};
     char path[256];
     world_open(&w, path);
+    token_bytes(&w);
     stop_strings(&w);
     end_tokens(&w);
     sessions(&w);
