@@ -4,10 +4,13 @@
 
 #include "serve/error.h"
 
+enum { SV_MOST_KEYS = 1024 };
+
 struct sv_keys; /* opaque */
 /* One key per line; empty lines and lines that begin with '#' are skipped, blanks around a key are dropped. NULL with
  * a message in *err when the file cannot be read, others than its owner may read or write it (the message says chmod
- * 600), it holds no key, or a key is shorter than 16 or longer than 512 bytes. */
+ * 600), it holds no key or more than SV_MOST_KEYS, or a key is shorter than 16 or longer than 512 bytes or has other
+ * bytes than printable ASCII without blanks. No message quotes a key. */
 struct sv_keys *sv_keys_load(const char *path, struct sennit_error *err);
 void sv_keys_free(struct sv_keys *keys); /* wipes; NULL is fine */
 /* header: the Authorization header's value or NULL. "Bearer KEY", scheme in any case. The time depends on the
