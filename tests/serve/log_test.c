@@ -291,7 +291,7 @@ static void test_long_fields(void **state)
             o.json = json;
             sv_log_request(&o, &l);
             const char *line = line_read();
-            assert_true(strlen(line) > 2000 && strlen(line) < 4096);
+            assert_true(strlen(line) > 800 && strlen(line) < 4096);
             if (json) {
                 json_t *j = parse(line);
                 assert_int_equal(json_object_size(j), 15);
