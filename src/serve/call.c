@@ -134,7 +134,7 @@ static json_t *parse_body(const char *body, size_t n_bytes, struct sv_error *err
                 depth, SV_MOST_DEPTH);
         return NULL;
     }
-    json_t *v = json_loadb(body, n_bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &problem);
+    json_t *v = json_loadb(body, n_bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY, &problem);
     if (!v) {
         refuse_json(err, body, n_bytes, &problem);
         return NULL;

@@ -269,9 +269,8 @@ void sv_offsets_prompt(struct sv_offsets *at, const struct sennit_tokenizer *tok
     size_t n = sennit_token_bytes(tokenizer, id, true, name, sizeof name);
     bool control = n > 0 && sennit_token_bytes(tokenizer, id, false, NULL, 0) == 0;
     if (control) {
-        sv_offsets_end_prompt(at);
-        bool shows = n <= sizeof name && at->n_echo + n <= n_echo && memcmp(echo + at->n_echo, name, n) == 0;
-        if (!shows)
+        size_t from = at->n_echo + (at->n_part ? 3 : 0); /* its name would end an incomplete character */
+        if (n > sizeof name || from + n > n_echo || memcmp(echo + from, name, n) != 0)
             return;
     }
     pass_token(at, tokenizer, id, control);
