@@ -8,7 +8,7 @@
 #include "cli/opts.h"
 #include "serve/alloc.h"
 #include "serve/fields.h"
-#include "serve/text.h"
+#include "serve/json.h"
 
 /* ---- errors ---------------------------------------------------------------------------------------------------- */
 
@@ -74,69 +74,20 @@ bool sv_unknown(struct sv_error *err, const char *param, const char *name, const
 
 /* ---- JSON ------------------------------------------------------------------------------------------------------ */
 
-size_t sv_json_depth(const char *text, size_t n_bytes)
-{
-    size_t depth = 0, most = 0;
-    bool in_string = false;
-    for (size_t i = 0; i < n_bytes; i++) {
-        char c = text[i];
-        if (in_string) {
-            if (c == '\\')
-                i++;
-            else if (c == '"')
-                in_string = false;
-        } else if (c == '"') {
-            in_string = true;
-        } else if (c == '[' || c == '{') {
-            if (++depth > most)
-                most = depth;
-        } else if ((c == ']' || c == '}') && depth > 0) {
-            depth--;
-        }
-    }
-    return most;
-}
-
-static bool refuse_json(struct sv_error *err, const char *body, size_t n_bytes, const json_error_t *problem)
-{
-    enum json_error_code code = json_error_code(problem);
-    if (code == json_error_out_of_memory)
-        return sv_no_memory(err);
-    if (code == json_error_duplicate_key)
-        return sv_fail(err, 400, "invalid_json", NULL, "the body has a field twice: %s (line %d, column %d)",
-                       problem->text, problem->line, problem->column);
-    if (code == json_error_numeric_overflow)
-        return sv_fail(err, 400, "invalid_json", NULL,
-                       "the body has a number that does not fit (whole numbers: 64 bits with sign): %s (line %d, "
-                       "column %d)",
-                       problem->text, problem->line, problem->column);
-    if (n_bytes >= 3 && memcmp(body, "\xEF\xBB\xBF", 3) == 0)
-        return sv_fail(err, 400, "invalid_json", NULL,
-                       "the body begins with a byte order mark (EF BB BF); JSON is sent without it");
-    if (!sv_utf8_valid(body, n_bytes))
-        return sv_fail(err, 400, "invalid_json", NULL, "the body is not UTF-8: %s (line %d, column %d)",
-                       problem->text, problem->line, problem->column);
-    return sv_fail(err, 400, "invalid_json", NULL, "the body is not JSON: %s (line %d, column %d)", problem->text,
-                   problem->line, problem->column);
-}
-
 /* The body as an object, or NULL after an error. */
 static json_t *parse_body(const char *body, size_t n_bytes, struct sv_error *err)
 {
-    json_error_t problem;
+    struct sv_json_problem problem;
     if (n_bytes == 0) {
         sv_fail(err, 400, "invalid_json", NULL, "the body is empty; send a JSON object");
         return NULL;
     }
-    size_t depth = sv_json_depth(body, n_bytes);
-    if (depth > SV_MOST_DEPTH) {
-        sv_fail(err, 400, "invalid_json", NULL, "the body nests arrays and objects %zu deep; at most %d are read",
-                depth, SV_MOST_DEPTH);
-        return NULL;
-    }
-    json_t *v = json_loadb(body, n_bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY, &problem);
+    json_t *v = sv_json_read(body, n_bytes, SV_MOST_DEPTH, &problem);
     if (!v) {
-        refuse_json(err, body, n_bytes, &problem);
+        if (problem.no_memory)
+            sv_no_memory(err);
+        else
+            sv_fail(err, 400, "invalid_json", NULL, "the body is not JSON that can be read: %s", problem.text);
         return NULL;
     }
     if (!json_is_object(v)) {

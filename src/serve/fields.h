@@ -40,8 +40,7 @@ bool sv_no_memory(struct sv_error *err);
 /* False with the error of an unknown member, and the nearest of known[n] proposed. */
 bool sv_unknown(struct sv_error *err, const char *param, const char *name, const char *what, const char *const *known,
                 size_t n);
-/* Most levels of arrays and objects in a text that need not be JSON (brackets in strings do not count). */
-size_t sv_json_depth(const char *text, size_t n_bytes);
+/* Most levels of arrays and objects in a body, and in the arguments of a tool call. */
 enum { SV_MOST_DEPTH = 100, SV_MOST_ARGUMENT_DEPTH = 64 };
 
 /* ---- readers with a file of their own -------------------------------------------------------------------------- */

@@ -1,7 +1,7 @@
 /* Tokens and their log-probabilities in the two forms of the API.
  *
  * Chat: an item per token, whose text has U+FFFD for bytes that are no character, beside the exact bytes.
- * Completions: parallel lists; a token that is not whole characters is written as "bytes:\xNN...". */
+ * Completions: parallel lists; a token that is not whole characters, or has a NUL, is "bytes:\xNN...". */
 #include "serve/logprobs.h"
 
 #include <math.h>
@@ -61,10 +61,10 @@ static void add_bytes(struct sv_buf *b, const struct token *t)
     sv_buf_add(b, "]", 1);
 }
 
-/* The completion endpoint's name of a token, with quotes. */
+/* The completion endpoint's name of a token, with quotes. Many readers of JSON refuse a NUL in a member's name. */
 static void add_name(struct sv_buf *b, const struct token *t)
 {
-    if (sv_utf8_valid(t->data, t->n)) {
+    if (sv_utf8_valid(t->data, t->n) && !memchr(t->data, '\0', t->n)) {
         sv_buf_json_string(b, t->data, t->n);
         return;
     }

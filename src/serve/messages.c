@@ -6,6 +6,7 @@
 
 #include "serve/answer.h"
 #include "serve/fields.h"
+#include "serve/json.h"
 
 /* One message while it is read. `at` is its path, for errors: "messages[3]". */
 struct message {
@@ -135,18 +136,13 @@ static bool read_content(struct message *m)
 
 static bool read_arguments(const struct message *m, const char *at, const json_t *v, json_t **out)
 {
-    json_error_t problem;
+    struct sv_json_problem problem;
     char full[96];
     snprintf(full, sizeof full, "%s.%s", m->at, at);
     if (!json_is_string(v))
         return bad(m, at, v ? v : json_null(), true, "a string that holds a JSON object");
-    const char *text = json_string_value(v);
-    size_t n = json_string_length(v), depth = sv_json_depth(text, n);
-    if (depth > SV_MOST_ARGUMENT_DEPTH)
-        return sv_fail(m->r->err, 400, "invalid_value", full, "'%s' nests %zu deep; at most %d are read", full, depth,
-                       SV_MOST_ARGUMENT_DEPTH);
-    *out = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY, &problem);
-    if (!*out && json_error_code(&problem) == json_error_out_of_memory)
+    *out = sv_json_read(json_string_value(v), json_string_length(v), SV_MOST_ARGUMENT_DEPTH, &problem);
+    if (!*out && problem.no_memory)
         return sv_no_memory(m->r->err);
     if (!*out)
         return sv_fail(m->r->err, 400, "invalid_value", full,

