@@ -184,9 +184,11 @@ SENNIT_API void sennit_session_free(struct sennit_session *session); /* NULL is 
  * goes to its request; an error here is the failure of the engine (see sennit_engine_load), the same again at every
  * later call. SENNIT_STATE while the thread of sennit_engine_start owns the engine. */
 SENNIT_API sennit_status sennit_engine_step(struct sennit_engine *engine, bool *worked, struct sennit_error *err);
-/* Owner's thread: waits until there is something to do; false on timeout. timeout_ms < 0 = for ever. */
+/* Owner's thread: waits until there is something to do; false on timeout. timeout_ms < 0 = for ever. true at once
+ * when the engine has failed, which the next step says. */
 SENNIT_API bool sennit_engine_wait(struct sennit_engine *engine, int timeout_ms);
-/* Makes a thread that owns the engine and steps it until sennit_engine_stop. */
+/* Makes a thread that owns the engine and steps it until sennit_engine_stop, or until the engine fails. SENNIT_STATE
+ * when there is one, or when the engine has failed. */
 SENNIT_API sennit_status sennit_engine_start(struct sennit_engine *engine, struct sennit_error *err);
 /* cancel: end the rows now; otherwise finish all that was submitted. Returns when the thread has ended. */
 SENNIT_API void sennit_engine_stop(struct sennit_engine *engine, bool cancel);

@@ -150,6 +150,21 @@ static void stepped(const struct world *w, bool hook, bool engine_first)
     CHECK(spy.live == 0, "%zu bytes are left", (size_t)spy.live);
 }
 
+/* Nobody has a request in it, and who listens is told all the same. */
+static void idle_failure(const struct world *w)
+{
+    struct spy spy = {0};
+    struct sennit_engine *e = make(w, &spy, false);
+    struct sennit_error why = {.code = SENNIT_INTERNAL, .message = "layer 1 has 0 rows of cache where 2 run"};
+    int32_t id = 70;
+    struct sennit_request_options o = ask(&id, 1, 3);
+    sn_engine_fail(e, &why);
+    CHECK(spy.n_told == 1, "notify was called %d times", spy.n_told);
+    says_so(e, false, &o, 0);
+    sennit_engine_free(e);
+    CHECK(spy.n_told == 1 && spy.live == 0, "%d calls of notify, %zu bytes", spy.n_told, (size_t)spy.live);
+}
+
 /* ---- the engine's own thread --------------------------------------------------------------------------------- */
 
 struct reader {
@@ -271,6 +286,7 @@ int main(void)
 #else
     no_hooks(&w);
 #endif
+    idle_failure(&w);
     for (int hook = 0; hook <= most; hook++) {
         stepped(&w, hook, false);
         stepped(&w, hook, true);

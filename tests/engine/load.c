@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { N_READ = 32 };
@@ -176,6 +177,45 @@ static void at_rest(const struct world *w)
     printf("load: rows, tokens read and chosen, bytes of sessions and ends are right at every rest\n");
 }
 
+static uint64_t now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+/* ms_in_step counts from the later of the last step's end and the work's arrival. Against this clock, not against an
+ * expectation of speed. */
+static void time_in_step(const struct world *w)
+{
+    enum { REST = 40 };
+    int32_t ids[40] = {0};
+    struct sennit_request_options o = ask(ids, 40, 2);
+    struct sennit_engine *e = telling(w, 1, NULL, NULL);
+    struct answer a;
+    for (int turn = 0; turn < 2; turn++) {
+        usleep(REST * 1000);
+        CHECK(load_of(e).ms_in_step == 0, "time passes without work");
+        uint64_t start = now_ms(), ms;
+        struct sennit_request *r = submit(e, &o);
+        ms = load_of(e).ms_in_step;
+        CHECK(ms <= now_ms() - start, "%llu ms since the work came", (unsigned long long)ms);
+        usleep(REST * 1000);
+        ms = load_of(e).ms_in_step;
+        CHECK(ms >= REST - 1 && ms <= now_ms() - start, "%llu ms without a step", (unsigned long long)ms);
+        start = now_ms();
+        step(e);
+        ms = load_of(e).ms_in_step;
+        CHECK(ms <= now_ms() - start, "%llu ms since a step", (unsigned long long)ms);
+        usleep(REST * 1000);
+        CHECK(load_of(e).ms_in_step >= REST - 1, "no time passes between steps");
+        finish(e, r, &a);
+    }
+    CHECK(load_of(e).ms_in_step == 0, "time passes at the end");
+    sennit_engine_free(e);
+    printf("load: the time in a step begins with the work or with the last step's end\n");
+}
+
 /* ---- many threads -------------------------------------------------------------------------------------------- */
 
 struct reader {
@@ -317,6 +357,7 @@ int main(void)
     world_open(&w, path);
     once_per_step(&w);
     at_rest(&w);
+    time_in_step(&w);
     for (int i = 0; i < 3; i++)
         sleeping_reader(&w);
     sennit_model_free(w.m);

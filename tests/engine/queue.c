@@ -129,6 +129,13 @@ static void order(const struct world *w)
 
 /* ---- what waiting costs ---------------------------------------------------------------------- */
 
+static struct sennit_load load_of(struct sennit_engine *e)
+{
+    struct sennit_load l;
+    sennit_engine_load(e, &l);
+    return l;
+}
+
 static void memory(const struct world *w)
 {
     enum { N = 1000, N_PROMPT = 64, CONSTANT = 4096 };
@@ -140,18 +147,18 @@ static void memory(const struct world *w)
     o.n_logprobs = 64;
     struct sennit_request *first = submit(e, &o);
     step(e); /* a row now */
-    uint64_t before = sennit_engine_stats(e)->heap_bytes, reserved = sennit_engine_stats(e)->cache_reserved;
+    uint64_t before = load_of(e).heap_bytes, reserved = load_of(e).cache_reserved;
     CHECK(reserved > (uint64_t)max_tokens * 64 * sizeof(struct sennit_logprob),
           "the answer's arrays are not in the %llu bytes that are promised", (unsigned long long)reserved);
     for (int i = 0; i < N; i++)
         r[i] = submit(e, &o);
     refuse(e, &o, SENNIT_BUSY, "full: 1000 waiting", "at most 1000");
-    uint64_t each = (sennit_engine_stats(e)->heap_bytes - before) / N;
+    uint64_t each = (load_of(e).heap_bytes - before) / N;
     CHECK(each >= N_PROMPT * sizeof *ids && each <= N_PROMPT * sizeof *ids + CONSTANT,
           "a waiting request holds %llu bytes", (unsigned long long)each);
     for (int i = 0; i < 5; i++)
         step(e);
-    CHECK((sennit_engine_stats(e)->heap_bytes - before) / N <= N_PROMPT * sizeof *ids + CONSTANT,
+    CHECK((load_of(e).heap_bytes - before) / N <= N_PROMPT * sizeof *ids + CONSTANT,
           "the queue holds more once the engine has seen it");
     sennit_request_free(first);
     for (int i = 0; i < N; i++)
