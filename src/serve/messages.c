@@ -62,7 +62,7 @@ static bool read_role(struct message *m)
 static bool read_part(const struct message *m, const json_t *part, size_t i, struct sv_buf *text)
 {
     static const char *const MEMBERS[] = {"type", "text", "refusal"};
-    char at[64];
+    char at[128];
     const char *key, *name = json_string_value(json_object_get(part, "type"));
     const json_t *v;
     snprintf(at, sizeof at, "content[%zu]", i);
