@@ -19,7 +19,7 @@ struct message {
 
 static bool bad(const struct message *m, const char *member, const json_t *v, bool type, const char *wanted)
 {
-    char at[96];
+    char at[160];
     snprintf(at, sizeof at, "%s.%s", m->at, member);
     return type ? sv_wrong_type(m->r->err, at, v, wanted) : sv_wrong_value(m->r->err, at, v, wanted);
 }
@@ -62,7 +62,7 @@ static bool read_role(struct message *m)
 static bool read_part(const struct message *m, const json_t *part, size_t i, struct sv_buf *text)
 {
     static const char *const MEMBERS[] = {"type", "text", "refusal"};
-    char at[128];
+    char at[96];
     const char *key, *name = json_string_value(json_object_get(part, "type"));
     const json_t *v;
     snprintf(at, sizeof at, "content[%zu]", i);
