@@ -4,10 +4,10 @@
 
 usage='usage: scripts/test.sh [--quick | --long]
 
-Installs what is missing (apt, with sudo when not root), fetches the small model once, and builds five trees with
-warnings as errors. Then it runs ctest in each: the address and undefined-behaviour sanitizers on the tiny models,
-the thread sanitizer on what uses threads, the golden digests as built by clang and as built for debugging, and all
-tests of the release build.
+Installs what is missing (apt, with sudo when not root), fetches the small model once and the newest openai package
+for Python once a day, and builds five trees with warnings as errors. Then it runs ctest in each: the address and
+undefined-behaviour sanitizers on the tiny models, the thread sanitizer on what uses threads, the golden digests as
+built by clang and as built for debugging, and all tests of the release build.
 The last thing printed is the summary of the release build, unless an earlier tree failed. At most 15 minutes on two
 cores.
   --quick  only the release build
@@ -22,10 +22,14 @@ for arg in "$@"; do
     esac
 done
 
-need_packages $build_packages $fetch_packages libcmocka-dev clang qemu-user binutils
+need_packages $build_packages $fetch_packages libcmocka-dev clang qemu-user binutils python3-venv
 SENNIT_SMOLLM2=$(scripts/fetch-smollm2.sh) || SENNIT_SMOLLM2=
 [ -n "$SENNIT_SMOLLM2" ] || say "WITHOUT THE MODEL: the tests that need it will be skipped"
-export SENNIT_SMOLLM2
+if [ -z "${SENNIT_OPENAI_PYTHON:-}" ]; then
+    SENNIT_OPENAI_PYTHON=$(scripts/fetch-openai.sh) || SENNIT_OPENAI_PYTHON=
+fi
+[ -n "$SENNIT_OPENAI_PYTHON" ] || say "WITHOUT THE PACKAGE openai: the tests of the server with it will be SKIPPED"
+export SENNIT_SMOLLM2 SENNIT_OPENAI_PYTHON
 
 failed=()
 # run_tests NAME DIRECTORY CTEST-ARGUMENTS...
