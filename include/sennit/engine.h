@@ -86,7 +86,7 @@ struct sennit_sampling {
 struct sennit_request_options {
     const int32_t *prompt; /* copied; at least one id */
     size_t n_prompt;
-    uint32_t max_tokens;   /* 0 = ends at once with reason length and no token */
+    uint32_t max_tokens;   /* 0 = ends with reason length and no token, at once or once prompt_logprobs were given */
     struct sennit_sampling sampling;
     const char *const *stop; /* UTF-8 strings that end the answer; the text stops before them */
     uint32_t n_stop;
@@ -140,7 +140,8 @@ struct sennit_event {
     sennit_finish finish;
     struct sennit_error error; /* FINISH_ERROR */
     uint64_t digest;           /* of all logits from which tokens were chosen */
-    size_t n_prompt, n_reused, n_generated; /* tokens; reused = came from the session */
+    size_t n_prompt, n_reused, n_generated; /* tokens; reused = came from the session, or from the reading of another
+                                               of the n answers */
     uint32_t n_prefill_spans;
 };
 
@@ -151,7 +152,8 @@ SENNIT_API sennit_status sennit_engine_submit(struct sennit_engine *engine,
                                               struct sennit_request **out, struct sennit_error *err);
 /* n answers to one prompt: n requests as if submitted one after another with sampling.choice, choice + 1 ..., but the
  * prompt is read once and its pages are shared. out: [n], each owned, read, cancelled and freed by itself. All or
- * nothing; max_waiting counts each. SENNIT_INVALID with forced, session or prompt_logprobs when n > 1. */
+ * nothing; max_waiting counts each. SENNIT_INVALID with forced, session or prompt_logprobs when n > 1. While members
+ * wait, the shared pages of the prompt are part of what is promised: SENNIT_TOO_BIG counts them too. */
 SENNIT_API sennit_status sennit_engine_submit_n(struct sennit_engine *engine,
                                                 const struct sennit_request_options *options, uint32_t n,
                                                 struct sennit_request **out, struct sennit_error *err);

@@ -134,33 +134,90 @@ static sennit_status check_request(const struct sennit_engine *e, const struct s
         return sn_fail(err, SENNIT_INVALID, "n_biases is %u, but biases is NULL", o->sampling.n_biases);
     if (o->session && o->session->engine != e)
         return sn_fail(err, SENNIT_INVALID, "the session belongs to another engine");
+    if (o->session && o->prompt_logprobs)
+        return sn_fail(err, SENNIT_INVALID,
+                       "prompt_logprobs with a session: the tokens that the session holds are not read again");
     return SENNIT_OK;
+}
+
+static sennit_status check_group(const struct sennit_request_options *o, uint32_t n, struct sennit_error *err)
+{
+    if (n == 0)
+        return sn_fail(err, SENNIT_INVALID, "n is 0; at least one answer must be asked for");
+    if (n == 1)
+        return SENNIT_OK;
+    if (o->forced || o->session || o->prompt_logprobs)
+        return sn_fail(err, SENNIT_INVALID, "%s with %u answers to one prompt; it is for a single one",
+                       o->forced    ? "forced"
+                       : o->session ? "a session"
+                                    : "prompt_logprobs",
+                       n);
+    if (n - 1 > UINT32_MAX - o->sampling.choice)
+        return sn_fail(err, SENNIT_INVALID, "choice %u and %u after it are above %u", o->sampling.choice, n - 1,
+                       UINT32_MAX);
+    return SENNIT_OK;
+}
+
+/* group: whether its prompt will be shared, so that the reader promises the room of a snapshot too. */
+static sennit_status check_size(const struct sennit_engine *e, const struct sennit_request_options *o, bool group,
+                                struct sennit_error *err)
+{
+    uint64_t need = sn_request_need(e, o), shared = group ? sn_engine_projected(e, o->n_prompt - 1) : 0;
+    if (__builtin_add_overflow(need, shared, &need))
+        need = UINT64_MAX;
+    if (sn_admit(need, 0, e->cfg.cache_bytes, 0, 1) != SN_NEVER)
+        return SENNIT_OK;
+    return sn_fail(err, SENNIT_TOO_BIG,
+                   "%zu prompt tokens and %u more need %llu bytes for caches and answer; the whole budget is %llu "
+                   "bytes. Raise the cache budget, or ask for less",
+                   o->n_prompt, o->max_tokens, (unsigned long long)need, (unsigned long long)e->cfg.cache_bytes);
+}
+
+static sennit_status make_requests(struct sennit_engine *e, const struct sennit_request_options *o, uint32_t n,
+                                   struct sn_group *group, struct sennit_request **out, struct sennit_error *err)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        SN_TRY(sn_request_create(&out[i], e, o, err));
+        out[i]->sampling.choice += i;
+        out[i]->need = sn_request_need(e, o);
+        out[i]->group = group;
+    }
+    return sn_sampling_check(&out[0]->sampling, e->m->hp.n_vocab, err);
+}
+
+sennit_status sennit_engine_submit_n(struct sennit_engine *e, const struct sennit_request_options *o, uint32_t n,
+                                     struct sennit_request **out, struct sennit_error *err)
+{
+    struct sn_group *group = NULL;
+    if (!e || !o || !out)
+        return sn_fail(err, SENNIT_INVALID, "engine, options and out must not be NULL");
+    SN_TRY(check_group(o, n, err));
+    SN_TRY(check_request(e, o, err));
+    bool shares = n > 1 && o->n_prompt > 1 && o->max_tokens > 0;
+    SN_TRY(check_size(e, o, shares, err));
+    memset(out, 0, n * sizeof *out);
+    sennit_status st = shares ? sn_group_create(&group, e, n, o->n_prompt, err) : SENNIT_OK;
+    if (st == SENNIT_OK)
+        st = make_requests(e, o, n, group, out, err);
+    if (st == SENNIT_OK)
+        st = sn_engine_enqueue(e, out, n, o->session, err);
+    if (st == SENNIT_OK)
+        return SENNIT_OK;
+    for (uint32_t i = 0; i < n && out[i]; i++) {
+        sn_request_destroy(out[i]);
+        out[i] = NULL;
+    }
+    sn_group_free(e, group);
+    return st;
 }
 
 sennit_status sennit_engine_submit(struct sennit_engine *e, const struct sennit_request_options *o,
                                    struct sennit_request **out, struct sennit_error *err)
 {
-    if (!e || !o || !out)
-        return sn_fail(err, SENNIT_INVALID, "engine, options and out must not be NULL");
-    SN_TRY(check_request(e, o, err));
-    uint64_t need = sn_request_need(e, o);
-    if (sn_admit(need, 0, e->cfg.cache_bytes, 0, 1) == SN_NEVER)
-        return sn_fail(
-            err, SENNIT_TOO_BIG,
-            "%zu prompt tokens and %u more need %llu bytes for caches and answer; the whole budget is %llu bytes. "
-            "Raise the cache budget, or ask for less",
-            o->n_prompt, o->max_tokens, (unsigned long long)need, (unsigned long long)e->cfg.cache_bytes);
     struct sennit_request *r;
-    SN_TRY(sn_request_create(&r, e, o, err));
-    sennit_status st = sn_sampling_check(&r->sampling, e->m->hp.n_vocab, err);
-    if (st == SENNIT_OK) {
-        r->need = need;
-        st = sn_engine_enqueue(e, r, o->session, err);
-    }
-    if (st != SENNIT_OK) {
-        sn_request_destroy(r);
-        return st;
-    }
+    if (!out)
+        return sn_fail(err, SENNIT_INVALID, "engine, options and out must not be NULL");
+    SN_TRY(sennit_engine_submit_n(e, o, 1, &r, err));
     *out = r;
     return SENNIT_OK;
 }

@@ -9,13 +9,14 @@ static void drop_fresh(struct sennit_engine *e)
         sennit_cache_dispose(&e->fresh[l]);
 }
 
-/* The serial cache that a new row starts from: its session's, or an empty one. *owned: dispose after the merge. */
+/* The serial cache that a new row starts from: its session's or its group's, or an empty one. *owned: dispose after
+ * the merge. */
 static sennit_status starting_cache(struct sennit_engine *e, const struct sennit_request *r, uint32_t layer,
                                     struct sennit_cache **out, bool *owned, struct sennit_error *err)
 {
     *owned = r->n_reused == 0;
     if (!*owned) {
-        *out = r->session->layers[layer];
+        *out = r->group ? r->group->layers[layer] : r->session->layers[layer];
         return SENNIT_OK;
     }
     struct sennit_cache_config c = sn_engine_cache_config(e, layer);
@@ -60,6 +61,7 @@ static void start_row(struct sennit_engine *e, struct sennit_request *r)
     e->rows[e->n_rows++] = r;
     e->reserved += r->need;
     e->told = true;
+    sn_group_started(e, r);
     pthread_mutex_lock(&e->lock);
     r->state = SN_REQ_RUNNING;
     r->started = true;
@@ -96,30 +98,38 @@ static void refuse(struct sennit_engine *e, struct sennit_request *r, const stru
     sn_request_finish(r, SENNIT_FINISH_ERROR, err);
 }
 
+/* How many tokens of the new row's state are there already. */
+static size_t reused(struct sennit_engine *e, const struct sennit_request *r)
+{
+    if (r->group && r->group->layers)
+        return r->group->n_tokens;
+    return r->session ? sn_session_rewind(e, r->session, r->tokens, r->n_prompt) : 0;
+}
+
 /* Tries the head of the queue. true: it left the queue. */
 static bool admit_head(struct sennit_engine *e)
 {
     struct sennit_request *r = e->waiting;
     struct sennit_session *own = r->session;
     struct sennit_error err = {0};
-    if (r->max_tokens == 0) {
+    if (r->max_tokens == 0 && !r->prompt_logprobs) {
         sn_engine_pop_waiting(e);
         finish_empty(r);
         return true;
     }
-    if (e->n_rows >= e->cfg.max_rows)
+    if (e->n_rows >= e->cfg.max_rows || sn_group_must_wait(r))
         return false;
     uint64_t held = own ? own->held : 0; /* becomes part of the row */
-    sn_session_make_room(e, r->need > held ? r->need - held : 0, own);
-    if (sn_admit(r->need, e->reserved - held, e->cfg.cache_bytes, e->n_rows, e->cfg.max_rows) != SN_ADMIT)
+    uint64_t need = r->need + sn_group_extra_need(r);
+    sn_session_make_room(e, need > held ? need - held : 0, own);
+    if (sn_admit(need, e->reserved - held, e->cfg.cache_bytes, e->n_rows, e->cfg.max_rows) != SN_ADMIT)
         return false;
     sn_engine_pop_waiting(e);
     if (sn_request_make_room(r, &err) != SENNIT_OK) {
         refuse(e, r, &err);
         return true;
     }
-    r->n_reused = own ? sn_session_rewind(e, own, r->tokens, r->n_prompt) : 0;
-    r->n_state = r->n_reused;
+    r->n_state = r->n_reused = reused(e, r);
     sennit_status st = join(e, r, &err);
     if (own)
         sn_session_drop_state(e, own);

@@ -51,7 +51,6 @@ static void release_machine(struct sennit_engine *e)
     sn_free(h, SN_USE_MISC, e->wants, n_rows * sizeof *e->wants);
     sn_free(h, SN_USE_MISC, e->span_tokens, n_rows * sizeof *e->span_tokens);
     sn_free(h, SN_USE_MISC, e->spans, n_rows * sizeof *e->spans);
-    sn_free(h, SN_USE_MISC, e->logit_rows, n_rows * sizeof *e->logit_rows);
     sn_free(h, SN_USE_MISC, e->last_step, n_rows * sizeof *e->last_step);
     sn_free(h, SN_USE_MISC, e->keep, n_rows * sizeof *e->keep);
     sn_free(h, SN_USE_MISC, e->gone, n_rows * sizeof *e->gone);
@@ -99,14 +98,13 @@ static sennit_status make_arrays(struct sennit_engine *e, struct sennit_error *e
     e->wants = sn_calloc(h, SN_USE_MISC, n, sizeof *e->wants);
     e->span_tokens = sn_calloc(h, SN_USE_MISC, n, sizeof *e->span_tokens);
     e->spans = sn_calloc(h, SN_USE_MISC, n, sizeof *e->spans);
-    e->logit_rows = sn_calloc(h, SN_USE_MISC, n, sizeof *e->logit_rows);
     e->last_step = sn_calloc(h, SN_USE_MISC, n, sizeof *e->last_step);
     e->keep = sn_calloc(h, SN_USE_MISC, n, sizeof *e->keep);
     e->gone = sn_calloc(h, SN_USE_MISC, n, sizeof *e->gone);
     e->uses = sn_calloc(h, SN_USE_MISC, SN_K_COUNT, sizeof *e->uses);
     e->use_calls = sn_calloc(h, SN_USE_MISC, (size_t)SN_K_COUNT * n_threads, sizeof *e->use_calls);
-    if (!e->rows || !e->wants || !e->span_tokens || !e->spans || !e->logit_rows || !e->last_step || !e->keep ||
-        !e->gone || !e->uses || !e->use_calls)
+    if (!e->rows || !e->wants || !e->span_tokens || !e->spans || !e->last_step || !e->keep || !e->gone || !e->uses ||
+        !e->use_calls)
         return sn_fail(err, SENNIT_NOMEM, "no memory for %u rows", n);
     return SENNIT_OK;
 }
@@ -126,8 +124,9 @@ static sennit_status make_machine(struct sennit_engine *e, struct sennit_error *
         SN_TRY(sn_sampler_init(&e->samplers[i], &e->heap, e->m->hp.n_vocab, err));
     SN_TRY(make_arrays(e, err));
     SN_TRY(make_layers(e, err));
+    uint32_t n_logits = c->max_rows + SN_SPARE_LOGITS; /* a step has no more of them than tokens */
     return sn_forward_create(&e->forward, &e->heap, e->m, &e->kernels, e->threads, e->calls, c->step_tokens,
-                             c->max_rows, err);
+                             n_logits < c->step_tokens ? n_logits : c->step_tokens, err);
 }
 
 static void log_in_force(const struct sennit_engine *e)

@@ -7,9 +7,10 @@
  *
  * Invariants:
  *  1. rows[b] is row b of every layer's cache; n_rows == sennit_cache_batch_size of each.
- *  2. reserved == sum over rows of need + sum over sessions of held <= budget; the engine's `held` is the second sum.
- *  3. Only the owner's thread touches rows, layers and sessions' caches. The lock guards the inbox, requests' events,
- *     cancel flags, reference counts, the failure and the public figures.
+ *  2. reserved == sum over rows of need + sum over sessions and groups of held <= budget; the engine's `held` is that
+ *     of the sessions.
+ *  3. Only the owner's thread touches rows, layers, groups and sessions' caches. The lock guards the inbox, requests'
+ *     events, cancel flags, reference counts, the failure and the public figures.
  *  4. A row's tokens[0 .. n_state) are in the state; tokens[n_state .. n_tokens) are pending, at least one. */
 #ifndef SN_ENGINE_H
 #define SN_ENGINE_H
@@ -28,6 +29,8 @@
 #include <xxhash.h>
 
 enum { SN_MAX_LOGPROBS = 64 };
+/* Rows of logits in one step beyond one for each row: for prompts whose tokens are reported. */
+enum { SN_SPARE_LOGITS = 16 };
 
 /* One TOKEN event; text and top lie in the request's shared arrays. */
 struct sn_token_event {
@@ -59,8 +62,9 @@ struct sennit_request {
     struct sn_stop_list stops;
     int32_t *forced; /* [max_tokens] or NULL */
     uint32_t max_tokens, n_logprobs;
-    bool want_logprob, ignore_eos;
+    bool want_logprob, ignore_eos, prompt_logprobs;
     struct sennit_session *session;
+    struct sn_group *group; /* until it ends; NULL = none. The owner's, once the request is queued */
 
     /* the row */
     int32_t *tokens; /* [tokens_cap]: the prompt; with room for max_tokens more once the row starts */
@@ -77,20 +81,24 @@ struct sennit_request {
     struct sennit_error end_error;
     struct sennit_logprob *step_top; /* [n_logprobs] of this step */
     XXH3_state_t digest;
+    /* with prompt_logprobs, made when the row is: of prompt token i given those before it. Entries below
+     * n_prompt_events are the reader's, those above it the step's */
+    float *prompt_logprob;              /* [n_prompt] */
+    struct sennit_logprob *prompt_tops; /* [n_prompt * n_logprobs] */
 
     /* events, under the lock */
     pthread_cond_t changed;
     bool cancelled, started;
     struct sn_token_event *events; /* [max_tokens] */
     struct sennit_logprob *tops;   /* [max_tokens * n_logprobs] */
-    size_t n_events;
+    size_t n_events, n_prompt_events;
     struct sn_buf out; /* text of the events */
     sennit_finish finish;
     struct sennit_error error;
 
     /* the reader */
     bool start_read, end_read;
-    size_t n_read, text_read;
+    size_t n_read, n_prompt_read, text_read;
     struct sn_buf reader_text;
     struct sennit_logprob *reader_top; /* [n_logprobs] */
 };
@@ -103,6 +111,16 @@ struct sennit_session {
     int32_t *tokens;
     size_t n_tokens;
     uint64_t held, last_use;
+};
+
+/* Requests with one prompt in common: see group.c. */
+struct sn_group {
+    uint32_t n_refs;   /* members that have not ended */
+    uint32_t n_queued; /* of them, those that are no rows yet */
+    struct sennit_request *leader; /* the row that reads the prompt for all; NULL once it has, or without one */
+    struct sennit_cache **layers;  /* [n_layers] serial caches: the snapshot, or NULL */
+    size_t n_tokens;               /* of the snapshot: the prompt but for its last token */
+    uint64_t need, held; /* bytes of a snapshot; of that, reserved: need from the leader's admission on, else 0 */
 };
 
 struct sn_engine_config {
@@ -145,7 +163,6 @@ struct sennit_engine {
     struct sn_want *wants;          /* [max_rows] */
     uint32_t *span_tokens;          /* [max_rows] */
     struct sennit_span *spans;      /* [max_rows] */
-    uint32_t *logit_rows;           /* [max_rows] row of logits row i */
     struct sennit_step_span *last_step; /* [max_rows] */
     uint32_t n_last;
     uint32_t *keep;                 /* [max_rows] */
@@ -189,18 +206,21 @@ uint64_t sn_engine_projected(const struct sennit_engine *e, uint64_t tokens);
 sennit_status sn_request_create(struct sennit_request **out, struct sennit_engine *e,
                                 const struct sennit_request_options *o, struct sennit_error *err);
 void sn_request_destroy(struct sennit_request *r); /* one that was never queued */
-/* Bytes of the cache budget that the request will be promised: the caches of its row and the arrays of its answer.
- * UINT64_MAX when it cannot be counted. */
+/* Bytes of the cache budget that the request will be promised: the caches of its row and the arrays of its answer and
+ * of what is reported of its prompt. UINT64_MAX when it cannot be counted. */
 uint64_t sn_request_need(const struct sennit_engine *e, const struct sennit_request_options *o);
 /* Owner's thread, once, before the row starts: everything that the row will need while it runs, so that only its text
  * can still ask for memory. On an error what there is is freed with the request. */
 sennit_status sn_request_make_room(struct sennit_request *r, struct sennit_error *err);
+/* Owner's thread: the prompt's tokens up to n_state have their logits. */
+void sn_request_give_prompt(struct sennit_request *r);
 /* Under the lock: SENNIT_STATE when the engine has failed, SENNIT_BUSY when n more requests would be above
  * max_waiting. */
 sennit_status sn_engine_may_queue_locked(const struct sennit_engine *e, uint32_t n, struct sennit_error *err);
-/* Any thread: puts a new request at the end of the queue. SENNIT_STATE when its session is busy. */
-sennit_status sn_engine_enqueue(struct sennit_engine *e, struct sennit_request *r, struct sennit_session *session,
-                                struct sennit_error *err);
+/* Any thread: puts new requests, all or none, one after another at the end of the queue. SENNIT_STATE when the
+ * session (of a single one; else NULL) is busy. */
+sennit_status sn_engine_enqueue(struct sennit_engine *e, struct sennit_request *const *requests, uint32_t n,
+                                struct sennit_session *session, struct sennit_error *err);
 void sn_request_unref_locked(struct sennit_request *r); /* as sn_engine_unref_locked */
 /* Owner's thread: ends a request that is not (any more) a row. err may be NULL. */
 void sn_request_finish(struct sennit_request *r, sennit_finish finish, const struct sennit_error *err);
@@ -225,6 +245,23 @@ void sn_session_make_room(struct sennit_engine *e, uint64_t need, const struct s
 size_t sn_session_rewind(struct sennit_engine *e, struct sennit_session *s, const int32_t *prompt, size_t n_prompt);
 /* Keeps row b's state in the session of its request. Without memory the session stays empty. */
 void sn_session_keep(struct sennit_engine *e, struct sennit_session *s, uint32_t row, const struct sennit_request *r);
+
+/* group.c */
+/* n_prompt: at least 2. */
+sennit_status sn_group_create(struct sn_group **out, struct sennit_engine *e, uint32_t n_members, size_t n_prompt,
+                              struct sennit_error *err);
+/* One whose members were never queued; NULL is fine. */
+void sn_group_free(struct sennit_engine *e, struct sn_group *g);
+/* The head of the queue: is its prompt being read for it? */
+bool sn_group_must_wait(const struct sennit_request *r);
+/* Bytes to be promised beyond r->need, should r become a row now. */
+uint64_t sn_group_extra_need(const struct sennit_request *r);
+void sn_group_started(struct sennit_engine *e, struct sennit_request *r); /* r has become a row */
+void sn_group_leave(struct sennit_engine *e, struct sennit_request *r);   /* r ends, from wherever it is */
+/* Tokens that r's next span may take, so that one span ends where the snapshot is taken; SENNIT_UNBOUNDED = any. */
+uint64_t sn_group_span_limit(const struct sennit_request *r);
+/* After a span of r, which is row `row` and goes on: takes the snapshot if this is the place. */
+void sn_group_after_span(struct sennit_engine *e, const struct sennit_request *r, uint32_t row);
 
 /* step.c */
 /* Moves the inbox to the waiting list, and new sessions to the engine's list. */

@@ -8,9 +8,9 @@ static uint32_t least(uint64_t a, uint64_t b, uint64_t c)
 }
 
 void sn_form_spans(const struct sn_want *rows, uint32_t n_rows, uint32_t chunk, uint32_t step_tokens,
-                   uint32_t *n_tokens)
+                   uint32_t logit_rows, uint32_t *n_tokens)
 {
-    uint32_t left = step_tokens;
+    uint32_t left = step_tokens, spare = logit_rows - n_rows;
     for (uint32_t i = 0; i < n_rows; i++) {
         n_tokens[i] = rows[i].n_pending == 1 && left > 0;
         left -= n_tokens[i];
@@ -18,8 +18,11 @@ void sn_form_spans(const struct sn_want *rows, uint32_t n_rows, uint32_t chunk, 
     for (uint32_t i = 0; i < n_rows; i++) {
         if (rows[i].n_pending == 1)
             continue;
-        n_tokens[i] = least(least(rows[i].n_pending, rows[i].n_max, chunk), left, UINT64_MAX);
+        uint64_t most = rows[i].all_logits ? (uint64_t)spare + 1 : UINT64_MAX;
+        n_tokens[i] = least(least(rows[i].n_pending, rows[i].n_max, chunk), left, most);
         left -= n_tokens[i];
+        if (rows[i].all_logits && n_tokens[i] > 1)
+            spare -= n_tokens[i] - 1;
     }
 }
 

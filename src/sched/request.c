@@ -72,14 +72,16 @@ static sennit_status copy_given(struct sennit_request *r, const struct sennit_re
 static uint64_t answer_bytes(const struct sennit_request_options *o)
 {
     uint64_t n = o->max_tokens, n_top = o->n_logprobs;
+    uint64_t n_reported = o->prompt_logprobs ? o->n_prompt : 0;
     return (o->n_prompt + n) * sizeof(int32_t) + n * sizeof(struct sn_token_event) +
-           (n + 2) * n_top * sizeof(struct sennit_logprob);
+           (n + 2) * n_top * sizeof(struct sennit_logprob) +
+           n_reported * (sizeof(float) + n_top * sizeof(struct sennit_logprob));
 }
 
 uint64_t sn_request_need(const struct sennit_engine *e, const struct sennit_request_options *o)
 {
     uint64_t sum;
-    if (o->max_tokens == 0)
+    if (o->max_tokens == 0 && !o->prompt_logprobs)
         return 0;
     if (__builtin_add_overflow(sn_engine_projected(e, o->n_prompt + o->max_tokens), answer_bytes(o), &sum))
         return UINT64_MAX;
@@ -90,16 +92,20 @@ sennit_status sn_request_make_room(struct sennit_request *r, struct sennit_error
 {
     struct sn_heap *heap = &r->engine->heap;
     size_t n = r->max_tokens, n_top = r->n_logprobs, cap = r->n_prompt + n;
+    size_t n_reported = r->prompt_logprobs ? r->n_prompt : 0;
     r->events = sn_calloc(heap, SN_USE_MISC, n, sizeof *r->events);
     r->tops = sn_calloc(heap, SN_USE_MISC, n * n_top, sizeof *r->tops);
     r->step_top = sn_calloc(heap, SN_USE_MISC, n_top, sizeof *r->step_top);
     r->reader_top = sn_calloc(heap, SN_USE_MISC, n_top, sizeof *r->reader_top);
+    r->prompt_logprob = sn_calloc(heap, SN_USE_MISC, n_reported, sizeof *r->prompt_logprob);
+    r->prompt_tops = sn_calloc(heap, SN_USE_MISC, n_reported * n_top, sizeof *r->prompt_tops);
     int32_t *tokens = sn_realloc(heap, SN_USE_MISC, r->tokens, r->tokens_cap * sizeof *tokens, cap * sizeof *tokens);
     if (tokens) {
         r->tokens = tokens;
         r->tokens_cap = cap;
     }
-    if (!tokens || (n && !r->events) || (n && n_top && !r->tops) || (n_top && (!r->step_top || !r->reader_top)))
+    if (!tokens || (n && !r->events) || (n && n_top && !r->tops) || (n_top && (!r->step_top || !r->reader_top)) ||
+        (n_reported && (!r->prompt_logprob || (n_top && !r->prompt_tops))))
         return sn_fail(err, SENNIT_NOMEM, "no memory for an answer of %u tokens to %zu", r->max_tokens, r->n_prompt);
     return SENNIT_OK;
 }
@@ -117,6 +123,8 @@ void sn_request_destroy(struct sennit_request *r)
     sn_free(heap, SN_USE_MISC, r->events, n * sizeof *r->events);
     sn_free(heap, SN_USE_MISC, r->tops, n * r->n_logprobs * sizeof *r->tops);
     sn_free(heap, SN_USE_MISC, r->step_top, r->n_logprobs * sizeof *r->step_top);
+    sn_free(heap, SN_USE_MISC, r->prompt_logprob, r->n_prompt * sizeof *r->prompt_logprob);
+    sn_free(heap, SN_USE_MISC, r->prompt_tops, r->n_prompt * r->n_logprobs * sizeof *r->prompt_tops);
     sn_free(heap, SN_USE_MISC, r->reader_top, r->n_logprobs * sizeof *r->reader_top);
     sn_free(heap, SN_USE_MISC, r->forced, n * sizeof *r->forced);
     sn_buf_free(&r->text);
@@ -138,6 +146,7 @@ sennit_status sn_request_create(struct sennit_request **out, struct sennit_engin
     r->n_logprobs = o->n_logprobs;
     r->want_logprob = o->want_logprob || o->n_logprobs;
     r->ignore_eos = o->ignore_eos;
+    r->prompt_logprobs = o->prompt_logprobs;
     sn_buf_init(&r->text, &e->heap, SN_USE_TEXT, MAX_TEXT);
     sn_buf_init(&r->out, &e->heap, SN_USE_TEXT, MAX_TEXT);
     sn_buf_init(&r->reader_text, &e->heap, SN_USE_TEXT, MAX_TEXT);
@@ -174,24 +183,31 @@ sennit_status sn_engine_may_queue_locked(const struct sennit_engine *e, uint32_t
     return SENNIT_OK;
 }
 
-sennit_status sn_engine_enqueue(struct sennit_engine *e, struct sennit_request *r, struct sennit_session *session,
-                                struct sennit_error *err)
+/* Under the lock. */
+static void push(struct sennit_engine *e, struct sennit_request *r, struct sennit_session *session)
+{
+    r->session = session;
+    r->id = ++e->next_id;
+    r->n_refs = 2;
+    e->n_refs++;
+    *e->inbox_end = r;
+    e->inbox_end = &r->next;
+    e->n_waiting++;
+    sn_engine_count_request_locked(e);
+}
+
+sennit_status sn_engine_enqueue(struct sennit_engine *e, struct sennit_request *const *requests, uint32_t n,
+                                struct sennit_session *session, struct sennit_error *err)
 {
     pthread_mutex_lock(&e->lock);
-    sennit_status st = sn_engine_may_queue_locked(e, 1, err);
+    sennit_status st = sn_engine_may_queue_locked(e, n, err);
     if (st == SENNIT_OK && session && session->busy)
         st = sn_fail(err, SENNIT_STATE, "the session is in use by another request; wait for its END event");
     if (st == SENNIT_OK) {
         if (session)
             session->busy = true;
-        r->session = session;
-        r->id = ++e->next_id;
-        r->n_refs = 2;
-        e->n_refs++;
-        *e->inbox_end = r;
-        e->inbox_end = &r->next;
-        e->n_waiting++;
-        sn_engine_count_request_locked(e);
+        for (uint32_t i = 0; i < n; i++)
+            push(e, requests[i], session);
         pthread_cond_broadcast(&e->wake);
     }
     pthread_mutex_unlock(&e->lock);
@@ -224,6 +240,7 @@ static sennit_status give_text(struct sennit_request *r, size_t end)
 void sn_request_finish(struct sennit_request *r, sennit_finish finish, const struct sennit_error *error)
 {
     struct sennit_engine *e = r->engine;
+    sn_group_leave(e, r);
     if (!r->stop_hit)
         (void)sn_detok_flush(&r->detok, &r->text, NULL); /* a character cut short becomes U+FFFD */
     e->told = true;
@@ -239,6 +256,15 @@ void sn_request_finish(struct sennit_request *r, sennit_finish finish, const str
         r->session->busy = false;
     pthread_cond_broadcast(&r->changed);
     sn_request_unref_locked(r);
+}
+
+void sn_request_give_prompt(struct sennit_request *r)
+{
+    pthread_mutex_lock(&r->engine->lock);
+    r->n_prompt_events = sn_min_size(r->n_state + 1, r->n_prompt);
+    r->engine->told = true;
+    pthread_cond_broadcast(&r->changed);
+    pthread_mutex_unlock(&r->engine->lock);
 }
 
 static void give_event(struct sennit_request *r)
@@ -298,7 +324,10 @@ void sennit_request_cancel(struct sennit_request *r)
     pthread_mutex_unlock(&e->lock);
 }
 
-uint64_t sennit_request_id(const struct sennit_request *r) { return r->id; }
+uint64_t sennit_request_id(const struct sennit_request *r)
+{
+    return r->id;
+}
 
 void sennit_request_free(struct sennit_request *r)
 {
@@ -322,7 +351,8 @@ static void deadline_in(struct timespec *at, int ms)
 
 static bool has_event(const struct sennit_request *r)
 {
-    return (r->started && !r->start_read) || r->n_read < r->n_events || (r->state == SN_REQ_DONE && !r->end_read);
+    return (r->started && !r->start_read) || r->n_prompt_read < r->n_prompt_events || r->n_read < r->n_events ||
+           (r->state == SN_REQ_DONE && !r->end_read);
 }
 
 /* Copies the text up to `end` for the reader: the shared buffer may move as soon as the lock is released. */
@@ -335,6 +365,19 @@ static sennit_status read_text(struct sennit_request *r, size_t end, struct senn
     out->text = r->reader_text.data;
     out->n_text = n;
     return SENNIT_OK;
+}
+
+static void read_prompt(struct sennit_request *r, struct sennit_event *out)
+{
+    size_t at = r->n_prompt_read++;
+    out->kind = SENNIT_EVENT_PROMPT;
+    out->id = r->tokens[at];
+    out->logprob = r->prompt_logprob[at];
+    out->n_top = at ? r->n_logprobs : 0;
+    if (out->n_top) {
+        memcpy(r->reader_top, r->prompt_tops + at * r->n_logprobs, out->n_top * sizeof *r->reader_top);
+        out->top = r->reader_top;
+    }
 }
 
 static sennit_status read_token(struct sennit_request *r, struct sennit_event *out)
@@ -379,7 +422,8 @@ void sennit_request_poll(const struct sennit_request *r, struct sennit_request_s
     pthread_mutex_lock(&r->engine->lock);
     out->started = r->started;
     out->ended = r->state == SN_REQ_DONE;
-    out->n_ready = (r->started && !r->start_read) + (r->n_events - r->n_read) + (out->ended && !r->end_read);
+    out->n_ready = (r->started && !r->start_read) + (r->n_prompt_events - r->n_prompt_read) +
+                   (r->n_events - r->n_read) + (out->ended && !r->end_read);
     pthread_mutex_unlock(&r->engine->lock);
 }
 
@@ -404,6 +448,8 @@ sennit_status sennit_request_next_event(struct sennit_request *r, struct sennit_
     if (r->started && !r->start_read) {
         r->start_read = true;
         out->kind = SENNIT_EVENT_START;
+    } else if (r->n_prompt_read < r->n_prompt_events) {
+        read_prompt(r, out);
     } else if (r->n_read < r->n_events) {
         st = read_token(r, out);
     } else if (r->state == SN_REQ_DONE && !r->end_read) {

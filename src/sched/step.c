@@ -81,14 +81,42 @@ static uint64_t append_limit(const struct sennit_engine *e, uint32_t row)
     return most;
 }
 
+/* Are the logits after the token at `pos` wanted? */
+static bool wants_logits(const struct sennit_request *r, uint64_t pos)
+{
+    if (pos + 1 == r->n_tokens)
+        return r->max_tokens > 0;
+    return r->prompt_logprobs;
+}
+
+static struct sn_want want_of(const struct sennit_engine *e, uint32_t row)
+{
+    const struct sennit_request *r = e->rows[row];
+    uint64_t caches = append_limit(e, row), group = sn_group_span_limit(r);
+    return (struct sn_want){.n_pending = r->n_tokens - r->n_state,
+                            .n_max = caches < group ? caches : group,
+                            .all_logits = r->prompt_logprobs && r->n_tokens == r->n_prompt};
+}
+
+/* Adds the tokens of r's span to the forward. */
+static void add_tokens(struct sn_forward *f, const struct sennit_request *r, uint32_t span, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        uint64_t pos = r->n_state + i;
+        if (wants_logits(r, pos))
+            f->logit_tokens[f->n_logits++] = f->n_tokens;
+        f->ids[f->n_tokens] = r->tokens[pos];
+        f->token_span[f->n_tokens++] = span;
+    }
+}
+
 /* Fills the step's spans and the forward's tokens; returns the number of spans. */
 static uint32_t form_batch(struct sennit_engine *e)
 {
     struct sn_forward *f = e->forward;
     for (uint32_t b = 0; b < e->n_rows; b++)
-        e->wants[b] = (struct sn_want){.n_pending = e->rows[b]->n_tokens - e->rows[b]->n_state,
-                                       .n_max = append_limit(e, b)};
-    sn_form_spans(e->wants, e->n_rows, e->cfg.chunk, e->cfg.step_tokens, e->span_tokens);
+        e->wants[b] = want_of(e, b);
+    sn_form_spans(e->wants, e->n_rows, e->cfg.chunk, e->cfg.step_tokens, f->max_logits, e->span_tokens);
     uint32_t n_spans = 0;
     f->n_tokens = f->n_logits = 0;
     for (uint32_t b = 0; b < e->n_rows; b++) {
@@ -99,16 +127,7 @@ static uint32_t form_batch(struct sennit_engine *e)
         e->spans[n_spans] =
             (struct sennit_span){.row = b, .pos = r->n_state, .n_tokens = n, .first_token = f->n_tokens};
         e->last_step[n_spans] = (struct sennit_step_span){.request_id = r->id, .pos = r->n_state, .n_tokens = n};
-        for (uint32_t i = 0; i < n; i++) {
-            f->ids[f->n_tokens + i] = r->tokens[r->n_state + i];
-            f->token_span[f->n_tokens + i] = n_spans;
-        }
-        f->n_tokens += n;
-        if (r->n_state + n == r->n_tokens) {
-            e->logit_rows[f->n_logits] = b;
-            f->logit_tokens[f->n_logits++] = f->n_tokens - 1;
-        }
-        n_spans++;
+        add_tokens(f, r, n_spans++, n);
     }
     return n_spans;
 }
@@ -128,17 +147,19 @@ static sennit_status begin_all(struct sennit_engine *e, uint32_t n_spans, struct
 
 /* ---- choosing (any worker) ------------------------------------------------------------------------------------- */
 
-static void report(struct sennit_engine *e, struct sennit_request *r, const float *logits, struct sn_lane *lane)
+/* Returns the log-probability of id; top: [n_top] the most likely tokens. */
+static float report(struct sennit_engine *e, const float *logits, int32_t id, struct sennit_logprob *top,
+                    uint32_t n_top, struct sn_lane *lane)
 {
     uint32_t n = e->m->hp.n_vocab;
     struct sn_lse lse = sn_log_sum_exp(&e->kernels, lane->calls, logits, n);
-    r->choice.logprob = sn_logprob(lse, logits[r->choice.id]);
-    if (r->n_logprobs == 0)
-        return;
+    if (n_top == 0)
+        return sn_logprob(lse, logits[id]);
     uint32_t best[SN_MAX_LOGPROBS];
-    SN_CALL(&e->kernels, lane->calls, top_k, logits, n, r->n_logprobs, best);
-    for (uint32_t i = 0; i < r->n_logprobs; i++)
-        r->step_top[i] = (struct sennit_logprob){.id = (int32_t)best[i], .logprob = sn_logprob(lse, logits[best[i]])};
+    SN_CALL(&e->kernels, lane->calls, top_k, logits, n, n_top, best);
+    for (uint32_t i = 0; i < n_top; i++)
+        top[i] = (struct sennit_logprob){.id = (int32_t)best[i], .logprob = sn_logprob(lse, logits[best[i]])};
+    return sn_logprob(lse, logits[id]);
 }
 
 /* The digest is over the f32 bits, least significant byte first. */
@@ -156,11 +177,29 @@ static void digest_logits(struct sennit_request *r, const float *logits, size_t 
 #endif
 }
 
+/* Several workers may be at one row's prompt at once: each writes its own token's entries. Fault flags say that
+ * logits were not finite. */
+static void on_prompt_logits(struct sennit_engine *e, struct sennit_request *r, uint32_t token, size_t pos,
+                             const float *logits, struct sn_lane *lane)
+{
+    struct sennit_logprob *top = r->n_logprobs ? r->prompt_tops + (pos + 1) * r->n_logprobs : NULL;
+    if (!SN_CALL(&e->kernels, lane->calls, all_finite, logits, e->m->hp.n_vocab))
+        e->forward->fault[token] = 1;
+    else
+        r->prompt_logprob[pos + 1] = report(e, logits, r->tokens[pos + 1], top, r->n_logprobs, lane);
+}
+
 static void on_logits(void *ctx, uint32_t index, const float *logits, struct sn_lane *lane)
 {
     struct sennit_engine *e = ctx;
-    struct sennit_request *r = e->rows[e->logit_rows[index]];
-    uint32_t n = e->m->hp.n_vocab;
+    uint32_t n = e->m->hp.n_vocab, token = e->forward->logit_tokens[index];
+    const struct sennit_span *span = &e->spans[e->forward->token_span[token]];
+    struct sennit_request *r = e->rows[span->row];
+    size_t pos = span->pos + (token - span->first_token);
+    if (pos + 1 < r->n_prompt) {
+        on_prompt_logits(e, r, token, pos, logits, lane);
+        return;
+    }
     r->choice = (struct sn_choice){.id = -1, .sampled = -1};
     if (!SN_CALL(&e->kernels, lane->calls, all_finite, logits, n)) {
         r->choice.not_finite = true;
@@ -173,7 +212,7 @@ static void on_logits(void *ctx, uint32_t index, const float *logits, struct sn_
     r->choice.sampled = id;
     r->choice.id = r->forced ? r->forced[n_answer] : id;
     if (r->want_logprob)
-        report(e, r, logits, lane);
+        r->choice.logprob = report(e, logits, r->choice.id, r->step_top, r->n_logprobs, lane);
 }
 
 /* ---- after the step -------------------------------------------------------------------------------------------- */
@@ -198,15 +237,20 @@ static bool settle_row(struct sennit_engine *e, const struct sennit_span *span)
     bool fault = false;
     for (uint32_t i = 0; i < span->n_tokens; i++)
         fault |= f->fault[span->first_token + i] != 0;
-    bool chose = r->n_state == r->n_tokens;
+    bool read_all = r->n_state == r->n_tokens, chose = read_all && r->max_tokens > 0;
     if (fault || (chose && r->choice.not_finite)) {
         r->end_finish = SENNIT_FINISH_ERROR;
         not_finite(r, &r->end_error);
         sn_log(&e->cfg.log, SENNIT_LOG_WARN, "request %llu: %s", (unsigned long long)r->id, r->end_error.message);
         return true;
     }
-    if (!chose)
+    if (r->prompt_logprobs && r->n_tokens == r->n_prompt)
+        sn_request_give_prompt(r);
+    if (!read_all)
         return false;
+    r->end_finish = SENNIT_FINISH_LENGTH; /* nothing but the prompt was asked for */
+    if (!chose)
+        return true;
     r->end_finish = sn_request_take_choice(r, &r->end_error);
     return r->end_finish != SENNIT_FINISH_NONE;
 }
@@ -261,6 +305,8 @@ static void run_batch(struct sennit_engine *e, uint32_t n_spans)
     for (uint32_t i = 0; i < n_spans; i++) {
         bool ended = settle_row(e, &e->spans[i]);
         e->gone[e->spans[i].row] = ended;
+        if (!ended)
+            sn_group_after_span(e, e->rows[e->spans[i].row], e->spans[i].row);
         any |= ended;
     }
     if (any)

@@ -1,5 +1,6 @@
 /* Every allocation fails once: opening a model (tokenizer, pre-tokenizer and chat template
- * included), making an engine, submitting, running, reading events, sessions, tokenizing. Each time
+ * included), making an engine, submitting, running, reading events, sessions, several answers to one
+ * prompt, log-probabilities of a prompt, tokenizing. Each time
  * the call says so or the work goes on to the right answer; nothing crashes and nothing is left
  * over. Then the same with all later allocations failing too.
  *
@@ -83,9 +84,8 @@ static void *allocate(void *ctx, void *ptr, size_t old_bytes, size_t new_bytes)
 
 /* ---- the work -------------------------------------------------------------------------------- */
 
-enum { N_REQUESTS = 4, N_PROMPT = 20, N_ANSWER = 8, N_STAGES = 6 };
-static const char *const stages[N_STAGES] = {"open",    "engine", "tokenize",
-                                             "session", "submit", "run"};
+enum { N_REQUESTS = 8, GROUP = 4, N_GROUP = 3, REPORTED = 7, N_PROMPT = 20, N_ANSWER = 8, N_STAGES = 6 };
+static const char *const stages[N_STAGES] = {"open", "engine", "tokenize", "session", "submit", "run"};
 
 struct outcome {
     uint64_t digests[N_REQUESTS];
@@ -100,8 +100,8 @@ static bool refused(struct outcome *o, int stage, sennit_status st, const struct
 {
     if (st == SENNIT_OK)
         return false;
-    CHECK(st == SENNIT_NOMEM && err->code == st && err->message[0], "%s failed with %s: '%s'",
-          stages[stage], sennit_status_name(st), err->message);
+    CHECK(st == SENNIT_NOMEM && err->code == st && err->message[0], "%s failed with %s: '%s'", stages[stage],
+          sennit_status_name(st), err->message);
     o->stage = stage;
     o->status = st;
     return true;
@@ -118,8 +118,7 @@ static bool text_calls(const struct sennit_model *m, struct outcome *o)
     if (st == SENNIT_OK)
         st = sennit_detokenize(t, ids.ids, ids.n_ids, true, &back, &err);
     if (st == SENNIT_OK)
-        CHECK(back.n_bytes == strlen(text) && memcmp(back.data, text, back.n_bytes) == 0,
-              "text is '%s'", back.data);
+        CHECK(back.n_bytes == strlen(text) && memcmp(back.data, text, back.n_bytes) == 0, "text is '%s'", back.data);
     if (st == SENNIT_OK)
         st = sennit_template_render(sennit_model_get_info(m)->chat_template,
                                     "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}],\"add_"
@@ -131,10 +130,10 @@ static bool text_calls(const struct sennit_model *m, struct outcome *o)
     return !refused(o, 2, st, &err);
 }
 
-/* Submits request i; request 3 is the second turn of request 2's session. */
-static sennit_status submit(struct sennit_engine *engine, uint32_t n_vocab, int i,
-                            struct sennit_session *session, struct sennit_request **out,
-                            struct sennit_error *err)
+/* Submits request i; request 3 is the second turn of request 2's session, GROUP stands for N_GROUP answers to one
+ * prompt. */
+static sennit_status submit(struct sennit_engine *engine, uint32_t n_vocab, int i, struct sennit_session *session,
+                            struct sennit_request **out, struct sennit_error *err)
 {
     static const char *const stop[] = {"no such words", "\xC3\xA9t\xC3\xA9"};
     static const struct sennit_bias biases[] = {{7, 0.5f}, {8, -0.5f}};
@@ -155,9 +154,12 @@ static sennit_status submit(struct sennit_engine *engine, uint32_t n_vocab, int 
         .stop = stop,
         .n_stop = i == 0 ? 2 : 0,
         .ignore_eos = true,
-        .n_logprobs = i == 1 ? 5 : 0,
-        .session = i >= 2 ? session : NULL,
+        .n_logprobs = i == 1 || i == REPORTED ? 5 : 0,
+        .prompt_logprobs = i == REPORTED,
+        .session = i == 2 || i == 3 ? session : NULL,
     };
+    if (i == GROUP)
+        return sennit_engine_submit_n(engine, &o, N_GROUP, out, err);
     return sennit_engine_submit(engine, &o, out, err);
 }
 
@@ -169,8 +171,7 @@ static bool read_events(struct sennit_request *r, int i, struct outcome *o, bool
         struct sennit_error err = {0};
         sennit_status st = sennit_request_next_event(r, &ev, 0, &err);
         if (st != SENNIT_OK) {
-            CHECK(st == SENNIT_NOMEM && err.message[0], "events: %s: %s", sennit_status_name(st),
-                  err.message);
+            CHECK(st == SENNIT_NOMEM && err.message[0], "events: %s: %s", sennit_status_name(st), err.message);
             tries++;
             continue;
         }
@@ -191,15 +192,18 @@ static bool read_events(struct sennit_request *r, int i, struct outcome *o, bool
     return true;
 }
 
-static bool run(struct sennit_engine *engine, uint32_t n_vocab, struct sennit_session *session,
-                struct outcome *o)
+static bool run(struct sennit_engine *engine, uint32_t n_vocab, struct sennit_session *session, struct outcome *o)
 {
     struct sennit_request *requests[N_REQUESTS] = {NULL};
     bool done[N_REQUESTS] = {false}, ok = true, gave_up = false;
     struct sennit_error err = {0};
     for (int i = 0; i < 3 && ok; i++)
         ok = !refused(o, 4, submit(engine, n_vocab, i, session, &requests[i], &err), &err);
-    for (int step = 0; ok && !(done[0] && done[1] && done[3]); step++) {
+    if (ok)
+        ok = !refused(o, 4, submit(engine, n_vocab, GROUP, session, &requests[GROUP], &err), &err);
+    if (ok)
+        ok = !refused(o, 4, submit(engine, n_vocab, REPORTED, session, &requests[REPORTED], &err), &err);
+    for (int step = 0, n_done = 0; ok && n_done < N_REQUESTS; step++) {
         bool worked;
         CHECK(step < 1000, "no progress");
         ok = !refused(o, 5, sennit_engine_step(engine, &worked, &err), &err);
@@ -208,6 +212,9 @@ static bool run(struct sennit_engine *engine, uint32_t n_vocab, struct sennit_se
                 done[i] = read_events(requests[i], i, o, &gave_up);
         if (ok && done[2] && !requests[3])
             ok = !refused(o, 4, submit(engine, n_vocab, 3, session, &requests[3], &err), &err);
+        n_done = 0;
+        for (int i = 0; i < N_REQUESTS; i++)
+            n_done += done[i];
     }
     for (int i = 0; i < N_REQUESTS; i++)
         sennit_request_free(requests[i]);
@@ -229,12 +236,8 @@ static struct outcome whole_life(const char *path, struct books *books)
     struct sennit_tokenizer *alone = NULL;
     struct sennit_error err = {0};
     struct sennit_model_options mo = {.allocator = a, .n_threads = 2};
-    struct sennit_engine_options eo = {.allocator = a,
-                                       .n_threads = 2,
-                                       .max_rows = 3,
-                                       .chunk = 8,
-                                       .cache_bytes = 16 << 20,
-                                       .no_pin = true};
+    struct sennit_engine_options eo = {
+        .allocator = a, .n_threads = 2, .max_rows = 3, .chunk = 8, .cache_bytes = 16 << 20, .no_pin = true};
     bool ok = !refused(&o, 0, sennit_model_open(&m, path, &mo, &err), &err);
     ok = ok && !refused(&o, 1, sennit_engine_create(&engine, m, &eo, &err), &err);
     ok = ok && !refused(&o, 2, sennit_tokenizer_open(&alone, path, &mo, &err), &err);
@@ -250,27 +253,23 @@ static struct outcome whole_life(const char *path, struct books *books)
 
 /* ---- all of them ----------------------------------------------------------------------------- */
 
-static void check_outcome(const struct outcome *got, const struct outcome *want, uint64_t n,
-                          bool failed)
+static void check_outcome(const struct outcome *got, const struct outcome *want, uint64_t n, bool failed)
 {
     if (!failed || got->stage == N_STAGES)
         for (int i = 0; i < N_REQUESTS; i++)
             CHECK(got->finish[i] == SENNIT_FINISH_ERROR ||
                       (got->finish[i] == want->finish[i] && got->digests[i] == want->digests[i]),
-                  "allocation %" PRIu64 " failed and row %d has finish %s and digest %016" PRIx64
-                  ", not %016" PRIx64,
+                  "allocation %" PRIu64 " failed and row %d has finish %s and digest %016" PRIx64 ", not %016" PRIx64,
                   n, i, sennit_finish_name(got->finish[i]), got->digests[i], want->digests[i]);
 }
 
 static void check_books(const struct books *b, uint64_t n, const char *how)
 {
-    CHECK(b->live_bytes == 0 && b->live_blocks == 0,
-          "%s allocation %" PRIu64 ": %zu bytes in %zu blocks are left", how, n, b->live_bytes,
-          b->live_blocks);
+    CHECK(b->live_bytes == 0 && b->live_blocks == 0, "%s allocation %" PRIu64 ": %zu bytes in %zu blocks are left",
+          how, n, b->live_bytes, b->live_blocks);
 }
 
-static void sweep(const char *path, const struct outcome *want, uint64_t n_calls, uint64_t every,
-                  bool for_good)
+static void sweep(const char *path, const struct outcome *want, uint64_t n_calls, uint64_t every, bool for_good)
 {
     size_t stopped[N_STAGES + 1] = {0}, rows = 0, runs = 0, unharmed = 0;
     const char *how = for_good ? "from" : "only";
@@ -286,8 +285,7 @@ static void sweep(const char *path, const struct outcome *want, uint64_t n_calls
     printf("%s the n-th allocation fails, %zu runs: refused in", how, runs);
     for (int s = 0; s < N_STAGES; s++)
         printf(" %s %zu,", stages[s], stopped[s]);
-    printf(" rows ended with an error %zu, right in spite of it %zu; nothing left over\n", rows,
-           unharmed);
+    printf(" rows ended with an error %zu, right in spite of it %zu; nothing left over\n", rows, unharmed);
 }
 
 int main(int argc, char **argv)
@@ -303,8 +301,7 @@ int main(int argc, char **argv)
     check_books(&b, 0, "without a failing");
     CHECK(want.stage == N_STAGES && want.n_row_errors == 0, "stopped in stage %d", want.stage);
     for (int i = 0; i < N_REQUESTS; i++)
-        CHECK(want.finish[i] == SENNIT_FINISH_LENGTH, "row %d: %s", i,
-              sennit_finish_name(want.finish[i]));
+        CHECK(want.finish[i] == SENNIT_FINISH_LENGTH, "row %d: %s", i, sennit_finish_name(want.finish[i]));
     printf("%" PRIu64 " allocations (Jansson's and the C library's aside)\n", b.n_calls);
     sweep(path, &want, b.n_calls, every, false);
     sweep(path, &want, b.n_calls, every * 7, true);
