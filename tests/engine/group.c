@@ -405,16 +405,16 @@ static void engine_fails(const struct world *w, const struct problem *p)
                                            .cache_bytes = PLENTY,
                                            .no_pin = true,
                                            .test = {.fail_at_step = at}};
-        struct sennit_error err = {0};
+        struct sennit_error problem = {0};
         struct sennit_request *r[6];
         struct sennit_engine *e = NULL;
-        sennit_status st = sennit_engine_create(&e, w->m, &eo, &err);
+        sennit_status st = sennit_engine_create(&e, w->m, &eo, &problem);
         if (st == SENNIT_UNSUPPORTED)
             return; /* built without test hooks */
-        CHECK(st == SENNIT_OK, "%s", err.message);
+        CHECK(st == SENNIT_OK, "%s", problem.message);
         submit_group(e, p, 6, r);
         for (bool worked = true; st == SENNIT_OK && worked;)
-            st = sennit_engine_step(e, &worked, &err);
+            st = sennit_engine_step(e, &worked, &problem);
         CHECK(st == SENNIT_INTERNAL, "step %" PRIu64 " did not fail", at);
         struct sennit_request_options o = question(p);
         refuse_group(e, &o, 3, SENNIT_STATE, "failed");
