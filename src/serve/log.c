@@ -11,6 +11,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "serve/text.h"
+
 /* A bare field ends at a blank, a quoted one at a quote, plain text at the end of the line. */
 enum style { BARE, QUOTED, PLAIN };
 
@@ -27,24 +29,13 @@ static bool is_tail(unsigned char c)
     return (c & 0xc0) == 0x80;
 }
 
-/* Bytes of the UTF-8 character at s, [n]; 0 when it is malformed. *code: the character. */
-static size_t utf8_char(const unsigned char *s, size_t n, uint32_t *code)
+/* The character of a valid sequence of len bytes. */
+static uint32_t decode(const unsigned char *s, size_t len)
 {
-    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
-    size_t len = s[0] < 0x80             ? 1
-                 : (s[0] & 0xe0) == 0xc0 ? 2
-                 : (s[0] & 0xf0) == 0xe0 ? 3
-                 : (s[0] & 0xf8) == 0xf0 ? 4
-                                         : 0;
-    if (!len || len > n)
-        return 0;
-    *code = len == 1 ? s[0] : s[0] & (0x7fu >> len);
-    for (size_t i = 1; i < len; i++) {
-        if (!is_tail(s[i]))
-            return 0;
-        *code = *code << 6 | (s[i] & 0x3f);
-    }
-    return *code < least[len] || *code > 0x10ffff || (*code >= 0xd800 && *code < 0xe000) ? 0 : len;
+    uint32_t code = len == 1 ? s[0] : s[0] & (0x7fu >> len);
+    for (size_t i = 1; i < len; i++)
+        code = code << 6 | (s[i] & 0x3f);
+    return code;
 }
 
 /* Characters that move, hide or reorder what a reader sees. */
@@ -57,10 +48,11 @@ static bool is_unsafe(uint32_t c)
 /* Writes one character of a field into out, [16]. */
 static size_t escape_char(const unsigned char *s, size_t n, enum style style, char *out, size_t *n_out)
 {
-    uint32_t c = 0;
-    size_t len = utf8_char(s, n, &c);
+    size_t len;
+    bool whole = sv_utf8_step((const char *)s, n, &len) == SV_UTF8_OK;
+    uint32_t c = whole ? decode(s, len) : 0;
     int w = 0;
-    if (!len)
+    if (!whole)
         w = snprintf(out, 16, "\\x%02x", s[0]);
     else if (c == '\n' || c == '\r' || c == '\t')
         w = snprintf(out, 16, "\\%c", c == '\n' ? 'n' : c == '\r' ? 'r' : 't');
@@ -73,7 +65,7 @@ static size_t escape_char(const unsigned char *s, size_t n, enum style style, ch
     else
         memcpy(out, s, len), w = (int)len;
     *n_out = (size_t)w;
-    return len ? len : 1;
+    return whole ? len : 1;
 }
 
 /* A field as text: escaped, at most `most` bytes of it (NO_LIMIT: all), "..." where it was cut. Empty bare fields and
