@@ -411,6 +411,7 @@ static const struct sv_field FIELDS[] = {
     {IS("safety_identifier", SV_IN_CHAT, ignore_string)},
     {IS("prompt_cache_key", SV_IN_CHAT, ignore_string)},
     {IS("prompt_cache_retention", SV_IN_CHAT, ignore_string)},
+    {IS("prompt_cache_options", SV_IN_CHAT, ignore_object)},
     {IS("metadata", SV_IN_CHAT, ignore_object)},
     {IS("service_tier", SV_IN_CHAT, ignore_tier)},
     {IS("parallel_tool_calls", SV_IN_CHAT, ignore_bool)},
@@ -428,6 +429,7 @@ static const struct sv_field FIELDS[] = {
     {IS("reasoning_effort", SV_IN_CHAT, refuse),
      .why = "how long a model thinks is a matter of its chat template; see chat_template_kwargs"},
     {IS("verbosity", SV_IN_CHAT, refuse), .why = "ask the model for a short or a long answer in a message"},
+    {IS("moderation", SV_IN_CHAT, refuse), .why = "this server does not judge texts"},
     {IS("suffix", SV_IN_COMPLETION, refuse), .why = "this server does not fill in the middle of a text"},
 };
 enum { N_FIELDS = sizeof FIELDS / sizeof *FIELDS };

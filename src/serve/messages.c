@@ -61,7 +61,7 @@ static bool read_role(struct message *m)
 /* The text of content[i] is appended to *text. */
 static bool read_part(const struct message *m, const json_t *part, size_t i, struct sv_buf *text)
 {
-    static const char *const MEMBERS[] = {"type", "text", "refusal"};
+    static const char *const MEMBERS[] = {"type", "text", "prompt_cache_breakpoint"};
     char at[96];
     const char *key, *name = json_string_value(json_object_get(part, "type"));
     const json_t *v;
@@ -84,8 +84,9 @@ static bool read_part(const struct message *m, const json_t *part, size_t i, str
     json_object_foreach((json_t *)part, key, v)
     {
         snprintf(at, sizeof at, "%s.content[%zu]", m->at, i);
-        if (strcmp(key, "type") != 0 && strcmp(key, name) != 0)
-            return sv_unknown(m->r->err, at, key, "member of a content part", MEMBERS, 2);
+        bool known = strcmp(key, "type") == 0 || strcmp(key, name) == 0;
+        if (!known && strcmp(key, MEMBERS[2]) != 0) /* a hint about speed, like the field prompt_cache_options */
+            return sv_unknown(m->r->err, at, key, "member of a content part", MEMBERS, 3);
     }
     v = json_object_get(part, name);
     sv_buf_add(text, json_string_value(v), json_string_length(v));

@@ -328,7 +328,8 @@ static void test_stop_and_bias(void **state)
 static void test_others(void **state)
 {
     (void)state;
-    CHAT(",\"user\":\"u\",\"metadata\":{\"a\":\"b\"},\"safety_identifier\":\"s\",\"prompt_cache_key\":\"k\","
+    CHAT(",\"user\":\"u\",\"metadata\":{\"a\":\"b\"},\"safety_identifier\":\"s\",\"prompt_cache_key\":\"k\",\"prompt_"
+         "cache_options\":{},"
          "\"store\":false,\"service_tier\":\"auto\",\"parallel_tool_calls\":true,\"tools\":[],\"functions\":[],"
          "\"tool_choice\":\"none\",\"function_call\":\"auto\",\"modalities\":[\"text\"],"
          "\"response_format\":{\"type\":\"text\"}");
@@ -343,6 +344,7 @@ static void test_others(void **state)
     NO_CHAT(",\"functions\":[{}]", "functions", "functions");
     NO_CHAT(",\"function_call\":{\"name\":\"f\"}", "function_call", "functions");
     NO_CHAT(",\"modalities\":[\"text\",\"audio\"]", "modalities", "text only");
+    NO_CHAT(",\"moderation\":{\"model\":\"m\"}", "moderation", "does not judge");
     NO_CHAT(",\"audio\":{}", "audio", "text only");
     NO_CHAT(",\"prediction\":{}", "prediction", "predicted");
     NO_CHAT(",\"web_search_options\":{}", "web_search_options", "search");
