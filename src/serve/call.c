@@ -7,6 +7,7 @@
 
 #include "cli/opts.h"
 #include "serve/alloc.h"
+#include "serve/answer.h"
 #include "serve/fields.h"
 #include "serve/json.h"
 
@@ -161,14 +162,12 @@ static bool check_together(struct sv_reader *r)
 
 static bool write_vars(struct sv_reader *r)
 {
-    char *text = json_dumps(r->vars, JSON_COMPACT);
-    if (!text)
-        return sv_no_memory(r->err);
-    r->call->vars_json = sv_copy(text, strlen(text));
-    json_free_t release;
-    json_get_alloc_funcs(NULL, &release);
-    release(text);
-    return r->call->vars_json ? true : sv_no_memory(r->err);
+    struct sv_buf text = {0};
+    sv_json_write(&text, r->vars);
+    if (text.failed)
+        sv_buf_release(&text);
+    r->call->vars_json = text.data;
+    return text.data ? true : sv_no_memory(r->err);
 }
 
 /* ---- public ---------------------------------------------------------------------------------------------------- */

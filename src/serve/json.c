@@ -1,4 +1,4 @@
-/* Reads JSON by recursive descent into jansson's values. */
+/* Reads JSON by recursive descent into jansson's values, and writes them. */
 #include "serve/json.h"
 
 #include <errno.h>
@@ -383,4 +383,68 @@ json_t *sv_json_read(const char *text, size_t n_bytes, size_t most_depth, struct
     }
     sv_buf_release(&c.text);
     return v;
+}
+
+/* ---- writing --------------------------------------------------------------------------------------------------- */
+
+/* Seventeen digits give a double back exactly; a point keeps it from becoming a whole number. */
+static void write_real(struct sv_buf *out, double x)
+{
+    char text[40];
+    int n = snprintf(text, sizeof text, "%.17g", x);
+    sv_buf_add(out, text, n > 0 ? (size_t)n : 0);
+    if (!strpbrk(text, ".e"))
+        sv_buf_puts(out, ".0");
+}
+
+static void write_object(struct sv_buf *out, const json_t *object)
+{
+    const char *key, *before = "{";
+    json_t *v;
+    if (json_object_size(object) == 0)
+        sv_buf_puts(out, "{");
+    json_object_foreach((json_t *)object, key, v)
+    {
+        sv_buf_puts(out, before);
+        before = ",";
+        sv_buf_json_string(out, key, strlen(key));
+        sv_buf_puts(out, ":");
+        sv_json_write(out, v);
+    }
+    sv_buf_puts(out, "}");
+}
+
+static void write_array(struct sv_buf *out, const json_t *array)
+{
+    sv_buf_puts(out, "[");
+    for (size_t i = 0; i < json_array_size(array); i++) {
+        if (i)
+            sv_buf_puts(out, ",");
+        sv_json_write(out, json_array_get(array, i));
+    }
+    sv_buf_puts(out, "]");
+}
+
+void sv_json_write(struct sv_buf *out, const json_t *v)
+{
+    switch (json_typeof(v)) {
+    case JSON_OBJECT:
+        write_object(out, v);
+        break;
+    case JSON_ARRAY:
+        write_array(out, v);
+        break;
+    case JSON_STRING:
+        sv_buf_json_string(out, json_string_value(v), json_string_length(v));
+        break;
+    case JSON_INTEGER:
+        sv_buf_printf(out, "%" JSON_INTEGER_FORMAT, json_integer_value(v));
+        break;
+    case JSON_REAL:
+        write_real(out, json_real_value(v));
+        break;
+    default:
+        sv_buf_puts(out, json_is_true(v) ? "true" : json_is_false(v) ? "false" : "null");
+        break;
+    }
 }
