@@ -24,7 +24,8 @@ bool sv_fail(struct sv_error *err, int http, const char *code, const char *param
 bool sv_fail_status(struct sv_error *err, const struct sennit_error *from, const char *param);
 /* {"error": {"message", "type", "param", "code"}}; a new reference, or NULL without memory. */
 json_t *sv_error_json(const struct sv_error *err);
-/* The same as text, appended. To be preferred: json_dumps leaves bytes out when it gets no memory, and does not say so. */
+/* The same as text, appended. To be preferred: json_dumps leaves bytes out when it gets no memory, and does not say
+ * so. */
 struct sv_buf; /* serve/answer.h */
 void sv_error_write(const struct sv_error *err, struct sv_buf *out);
 
