@@ -36,7 +36,7 @@ static const char *const BODIES[] = {
     "\"chat_template_kwargs\":{\"k\":{\"l\":[1]}},\"add_generation_prompt\":true,\"temperature\":0.5}",
     "{\"prompt\":[\"a\",\"b\"],\"stop\":\"z\",\"n\":2}",
     "{\"prompt\":[[1,2],[3]],\"logit_bias\":{}}",
-    "{\"prompt\":\"no number\",\"stop\":\"z\"}",
+    "{\"prompt\":\"one string\"}",
 };
 
 static bool parse(size_t i, struct sv_call *call, struct sv_error *err)
