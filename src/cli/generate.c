@@ -9,7 +9,7 @@
 struct generate_opts {
     const char *prompt, *file, *prompts, *system;
     uint32_t n_rows, n_logprobs;
-    bool chat, special, json, digest;
+    bool chat, special, prompt_logprobs, json, digest;
 };
 #define G(field) offsetof(struct generate_opts, field)
 
@@ -28,6 +28,8 @@ static const struct opt generate_table[] = {
      "the prompt may name control tokens, such as <|im_start|>", 0, 0, NULL},
     {"logprobs", 0, OPT_U32, G(n_logprobs), "N",
      "with --json: each token's log-probability and the N most likely", 0, 64, NULL},
+    {"prompt-logprobs", 0, OPT_FLAG, G(prompt_logprobs), NULL,
+     "with --json: the prompt's tokens too, as --logprobs says", 0, 0, NULL},
     {"json", 0, OPT_FLAG, G(json), NULL, "one line of JSON: rows, and what was in force", 0, 0,
      NULL},
     {"digest", 0, OPT_FLAG, G(digest), NULL, "print the digest of each row's logits after its text",
@@ -75,6 +77,10 @@ static int check(const struct generate *c)
         cli_error("--logprobs needs --json, where they are printed");
         return CLI_USAGE;
     }
+    if (c->g.prompt_logprobs && !c->g.json) {
+        cli_error("--prompt-logprobs needs --json, where they are printed");
+        return CLI_USAGE;
+    }
     return CLI_OK;
 }
 
@@ -110,6 +116,7 @@ static int make_defaults(struct generate *c)
     d->options.ignore_eos = c->s.ignore_eos;
     d->options.keep_special = c->s.special;
     d->options.n_logprobs = c->g.n_logprobs;
+    d->options.prompt_logprobs = c->g.prompt_logprobs;
     d->options.want_logprob = opts_given(&c->given, "logprobs");
     d->options.stop = c->s.stop.items;
     d->options.n_stop = c->s.stop.n;

@@ -7,8 +7,7 @@
 static void add_answer(struct cli_row *row, int32_t id)
 {
     if ((row->n_answer & (row->n_answer - 1)) == 0) /* room doubles at every power of two */
-        row->answer =
-            cli_realloc(row->answer, (row->n_answer ? row->n_answer * 2 : 1) * sizeof *row->answer);
+        row->answer = cli_realloc(row->answer, (row->n_answer ? row->n_answer * 2 : 1) * sizeof *row->answer);
     row->answer[row->n_answer++] = id;
 }
 
@@ -20,14 +19,33 @@ static json_t *logprob_json(int32_t id, float logprob)
     return o;
 }
 
-static void add_logprobs(struct cli_row *row, const struct sennit_event *e)
+static json_t *token_json(const struct sennit_event *e)
 {
-    if (!row->options.want_logprob && !row->options.n_logprobs)
-        return;
     json_t *o = logprob_json(e->id, e->logprob), *top = json_array();
     for (uint32_t i = 0; i < e->n_top; i++)
         json_array_append_new(top, logprob_json(e->top[i].id, e->top[i].logprob));
     json_object_set_new(o, "top", top);
+    return o;
+}
+
+static void add_prompt_logprobs(struct cli_row *row, const struct sennit_event *e)
+{
+    bool first = !row->prompt_logprobs; /* has nothing before it, so no probability either */
+    if (first)
+        row->prompt_logprobs = json_array();
+    json_t *o = token_json(e);
+    if (first) {
+        json_object_del(o, "logprob");
+        json_object_del(o, "top");
+    }
+    json_array_append_new(row->prompt_logprobs, o);
+}
+
+static void add_logprobs(struct cli_row *row, const struct sennit_event *e)
+{
+    if (!row->options.want_logprob && !row->options.n_logprobs)
+        return;
+    json_t *o = token_json(e);
     if (row->options.forced)
         json_object_set_new(o, "forced_choice", json_integer(e->forced_choice));
     if (!row->logprobs)
@@ -35,8 +53,7 @@ static void add_logprobs(struct cli_row *row, const struct sennit_event *e)
     json_array_append_new(row->logprobs, o);
 }
 
-static void take_text(struct cli_row *row, const struct sennit_event *e, cli_text_fn on_text,
-                      void *ctx)
+static void take_text(struct cli_row *row, const struct sennit_event *e, cli_text_fn on_text, void *ctx)
 {
     if (e->n_text == 0)
         return;
@@ -71,7 +88,9 @@ static int drain(struct cli_row *row, cli_text_fn on_text, void *ctx)
         case SENNIT_EVENT_NONE:
             return CLI_OK;
         case SENNIT_EVENT_START:
-        case SENNIT_EVENT_PROMPT: /* not asked for */
+            break;
+        case SENNIT_EVENT_PROMPT:
+            add_prompt_logprobs(row, &e);
             break;
         case SENNIT_EVENT_TOKEN:
             add_answer(row, e.id);
@@ -160,8 +179,8 @@ static int outcome(const struct cli_row *rows, size_t n_rows)
     return code;
 }
 
-int cli_rows_run(struct sennit_engine *engine, struct cli_row *rows, size_t n_rows,
-                 struct cli_steps *steps, cli_text_fn on_text, void *ctx)
+int cli_rows_run(struct sennit_engine *engine, struct cli_row *rows, size_t n_rows, struct cli_steps *steps,
+                 cli_text_fn on_text, void *ctx)
 {
     struct sennit_error err = {0};
     uint64_t step = 0, weight_bytes = sennit_engine_stats(engine)->weight_bytes_read;
@@ -198,6 +217,7 @@ void cli_rows_free(struct cli_row *rows, size_t n_rows)
         sennit_request_free(r->request);
         cli_text_free(&r->text);
         json_decref(r->logprobs);
+        json_decref(r->prompt_logprobs);
         for (uint32_t s = 0; r->stops && s < r->options.n_stop; s++)
             free((void *)(uintptr_t)r->stops[s]);
         free(r->stops);
@@ -230,11 +250,12 @@ json_t *cli_row_json(const struct cli_row *row, size_t index)
     json_object_set_new(o, "prefill_spans", json_integer(row->n_prefill_spans));
     if (row->logprobs)
         json_object_set(o, "logprobs", row->logprobs);
+    if (row->prompt_logprobs)
+        json_object_set(o, "prompt_logprobs", row->prompt_logprobs);
     if (row->refused || row->finish == SENNIT_FINISH_ERROR) {
         json_t *e = json_object();
         json_object_set_new(e, "code", json_string(sennit_status_name(row->error.code)));
-        json_object_set_new(e, "message",
-                            cli_json_text(row->error.message, strlen(row->error.message)));
+        json_object_set_new(e, "message", cli_json_text(row->error.message, strlen(row->error.message)));
         json_object_set_new(o, "error", e);
     }
     return o;

@@ -24,7 +24,7 @@ struct cli_row {
     struct cli_text text;
     int32_t *answer; /* [n_answer] */
     size_t n_answer;
-    json_t *logprobs; /* array, or NULL when none were asked for */
+    json_t *logprobs, *prompt_logprobs; /* arrays, or NULL when none were asked for */
     sennit_finish finish;
     struct sennit_error error;
     uint64_t digest;

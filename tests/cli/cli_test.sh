@@ -99,6 +99,8 @@ case_errors() {
     says err "ID=X"
     run 2 generate -m tiny.gguf -p x --logprobs 2
     says err "needs --json"
+    run 2 generate -m tiny.gguf -p x --prompt-logprobs
+    says err "needs --json"
     run 2 generate -m tiny.gguf -p x --system y
     run 2 generate -m tiny.gguf -p x --chat --special
     says err "leave out --chat"
@@ -178,6 +180,21 @@ case_json() {
     same "$(json in_force.rows_per_step#)" "$(json in_force.steps)" "one entry for each step"
     [ "$(json in_force.kernels#)" -gt 3 ] || fail "few kernels"
     same "$(json in_force.kernels.0.calls#)" 2 "calls per thread"
+    # The prompt's own tokens: those of teacher forcing.
+    local digest second forced
+    digest=$(json rows.0.digest)
+    run 0 generate -m tiny.gguf -p "Hello there" -n 9 --ignore-eos --json --logprobs 2 --prompt-logprobs
+    same "$(json rows.0.digest)" "$digest" "the answer's digest"
+    same "$(json rows.0.prompt_logprobs#)" "$n" "prompt_logprobs"
+    same "$(json rows.0.prompt_logprobs.1.top#)" 2 "the prompt's alternatives"
+    second=$(json rows.0.prompt_logprobs.1.logprob)
+    forced="{\"ids\": [$(json rows.0.prompt_logprobs.0.id)], \"forced\": [$(json rows.0.prompt_logprobs.1.id)], \"max_tokens\": 1}"
+    run 0 generate -m tiny.gguf -p "Hello there" -n 0 --json --prompt-logprobs
+    same "$(json rows.0.prompt_logprobs.1.logprob)" "$second" "without an answer"
+    same "$(json rows.0.n_generated)" 0 "n_generated"
+    echo "$forced" >forced.jsonl
+    run 0 generate -m tiny.gguf --prompts forced.jsonl --json --logprobs 2
+    same "$(json rows.0.logprobs.0.logprob)" "$second" "teacher forcing"
     json in_force.weight_bytes_per_step.decode in_force.weight_bytes_read model.step_weight_bytes >/dev/null
     grep -qE '"variant":"[a-z0-9-]+"' out || fail "no variants"
     run 0 generate -m tiny.gguf -p "Hello there" -n 4 --isa scalar --json
