@@ -214,25 +214,50 @@ static json_t *made(struct reader *c, json_t *v)
     return v ? v : no_memory(c);
 }
 
+/* Passes over a number; false after an error. *whole: it has neither point nor exponent. */
+static bool scan_number(struct reader *c, bool *whole)
+{
+    size_t from = c->i;
+    const char *wanted = "a digit";
+    bool ok;
+    *whole = true;
+    take(c, '-');
+    ok = take(c, '0') || digits(c);
+    if (!ok && c->i == from)
+        wanted = "a value";
+    if (ok && take(c, '.')) {
+        *whole = false;
+        ok = digits(c);
+    }
+    if (ok && (take(c, 'e') || take(c, 'E'))) {
+        *whole = false;
+        if (!take(c, '+'))
+            take(c, '-');
+        ok = digits(c);
+    }
+    if (!ok)
+        unexpected(c, wanted);
+    return ok;
+}
+
+/* [n] characters of a whole number that is too short to overflow: lists of token ids are long. */
+static json_int_t short_whole(const char *s, size_t n)
+{
+    json_int_t x = 0;
+    bool minus = s[0] == '-';
+    for (size_t i = minus; i < n; i++)
+        x = x * 10 + (s[i] - '0');
+    return minus ? -x : x;
+}
+
 static json_t *number(struct reader *c)
 {
     size_t from = c->i;
-    bool whole = true;
-    take(c, '-');
-    if (!take(c, '0') && !digits(c))
-        return unexpected(c, from == c->i ? "a value" : "a digit");
-    if (take(c, '.')) {
-        whole = false;
-        if (!digits(c))
-            return unexpected(c, "a digit");
-    }
-    if (take(c, 'e') || take(c, 'E')) {
-        whole = false;
-        if (!take(c, '+'))
-            take(c, '-');
-        if (!digits(c))
-            return unexpected(c, "a digit");
-    }
+    bool whole;
+    if (!scan_number(c, &whole))
+        return NULL;
+    if (whole && c->i - from <= 18)
+        return made(c, json_integer(short_whole(c->s + from, c->i - from)));
     c->text.n_bytes = 0;
     sv_buf_add(&c->text, c->s + from, c->i - from);
     if (c->text.failed)

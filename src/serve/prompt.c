@@ -14,6 +14,15 @@ static bool read_text(struct sv_reader *r, struct sv_prompt *out, const json_t *
     return out->text ? true : sv_no_memory(r->err);
 }
 
+static bool bad_id(struct sv_reader *r, const char *param, size_t i, const json_t *id)
+{
+    char at[64];
+    snprintf(at, sizeof at, "%s[%zu]", param, i);
+    if (!json_is_integer(id))
+        return sv_wrong_type(r->err, at, id, "a token id (a whole number)");
+    return sv_wrong_value(r->err, at, id, "a token id of the model's vocabulary");
+}
+
 static bool read_ids(struct sv_reader *r, struct sv_prompt *out, const json_t *v, const char *param)
 {
     size_t n = json_array_size(v), i;
@@ -26,12 +35,8 @@ static bool read_ids(struct sv_reader *r, struct sv_prompt *out, const json_t *v
     json_array_foreach((json_t *)v, i, id)
     {
         json_int_t x = json_integer_value(id);
-        char at[64];
-        snprintf(at, sizeof at, "%s[%zu]", param, i);
-        if (!json_is_integer(id))
-            return sv_wrong_type(r->err, at, id, "a token id (a whole number)");
-        if (x < 0 || x > INT32_MAX)
-            return sv_wrong_value(r->err, at, id, "a token id of the model's vocabulary");
+        if (!json_is_integer(id) || x < 0 || x > INT32_MAX)
+            return bad_id(r, param, i, id);
         out->ids[i] = (int32_t)x;
     }
     return true;
