@@ -103,6 +103,11 @@ void cli_warn_greedy(const struct opt_result *r, const struct cli_sampling_opts 
 int cli_open_model(const struct cli_engine_opts *o, struct sennit_model **out);
 int cli_open_engine(const struct cli_engine_opts *o, const struct sennit_model *model,
                     struct sennit_engine **out);
+/* cli_open_engine in two steps, for options that have no flag. The logger's ctx is *o, which must
+ * live as long as the engine. */
+void cli_engine_options(const struct cli_engine_opts *o, struct sennit_engine_options *out);
+int cli_create_engine(const struct sennit_engine_options *options, const struct sennit_model *model,
+                      struct sennit_engine **out);
 int cli_open_tokenizer(const struct cli_engine_opts *o, struct sennit_tokenizer **out);
 
 /* ---- time and signals

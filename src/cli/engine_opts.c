@@ -194,23 +194,35 @@ static sennit_type kv_type(const char *name)
     return name && strcmp(name, "bf16") == 0 ? SENNIT_BF16 : SENNIT_F16;
 }
 
-int cli_open_engine(const struct cli_engine_opts *o, const struct sennit_model *model,
-                    struct sennit_engine **out)
+void cli_engine_options(const struct cli_engine_opts *o, struct sennit_engine_options *out)
+{
+    *out = (struct sennit_engine_options){.logger = {on_log, (void *)(uintptr_t)o},
+                                          .isa = o->isa,
+                                          .n_threads = o->n_threads,
+                                          .max_rows = o->max_rows,
+                                          .chunk = o->chunk,
+                                          .step_tokens = o->step_tokens,
+                                          .cache_bytes = o->cache_bytes,
+                                          .kv_type = kv_type(o->kv),
+                                          .kv_type_set = o->kv != NULL,
+                                          .no_pin = o->no_pin};
+}
+
+int cli_create_engine(const struct sennit_engine_options *options, const struct sennit_model *model,
+                      struct sennit_engine **out)
 {
     struct sennit_error err = {0};
-    const struct sennit_engine_options options = {.logger = {on_log, (void *)(uintptr_t)o},
-                                                  .isa = o->isa,
-                                                  .n_threads = o->n_threads,
-                                                  .max_rows = o->max_rows,
-                                                  .chunk = o->chunk,
-                                                  .step_tokens = o->step_tokens,
-                                                  .cache_bytes = o->cache_bytes,
-                                                  .kv_type = kv_type(o->kv),
-                                                  .kv_type_set = o->kv != NULL,
-                                                  .no_pin = o->no_pin};
-    if (sennit_engine_create(out, model, &options, &err) == SENNIT_OK)
+    if (sennit_engine_create(out, model, options, &err) == SENNIT_OK)
         return CLI_OK;
     int code = cli_fail(&err);
     /* What the engine refuses comes from the options, not from a file. */
     return err.code == SENNIT_UNSUPPORTED ? CLI_USAGE : code;
+}
+
+int cli_open_engine(const struct cli_engine_opts *o, const struct sennit_model *model,
+                    struct sennit_engine **out)
+{
+    struct sennit_engine_options options;
+    cli_engine_options(o, &options);
+    return cli_create_engine(&options, model, out);
 }
