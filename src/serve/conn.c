@@ -4,10 +4,10 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
+#include "serve/alloc.h"
 #include "serve/job.h"
 
 static void name_client(struct sv_conn *conn)
@@ -55,7 +55,7 @@ static void link_conn(struct sv_conn *conn)
 struct sv_conn *sv_conn_open(struct sv_server *s, struct MHD_Connection *mhd)
 {
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD);
-    struct sv_conn *conn = info ? calloc(1, sizeof *conn) : NULL;
+    struct sv_conn *conn = info ? sv_calloc(1, sizeof *conn) : NULL;
     if (!conn)
         return NULL;
     conn->server = s;
@@ -83,7 +83,7 @@ void sv_conn_close(struct sv_conn *conn)
     if (conn->next)
         conn->next->prev = conn->prev;
     s->n_conns--;
-    free(conn);
+    sv_free(conn);
 }
 
 void sv_conn_asks(struct sv_conn *conn)

@@ -2,10 +2,10 @@
 #include "serve/job.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 
+#include "serve/alloc.h"
 #include "serve/conn.h"
 #include "serve/http.h"
 #include "serve/prepare.h"
@@ -46,7 +46,7 @@ static void unlink_job(struct sv_job *job)
 struct sv_job *sv_job_create(struct sv_server *s, struct sv_conn *conn, struct MHD_Connection *mhd,
                              const char *method, const char *path)
 {
-    struct sv_job *job = calloc(1, sizeof *job);
+    struct sv_job *job = sv_calloc(1, sizeof *job);
     if (!job)
         return NULL;
     job->server = s;
@@ -70,7 +70,7 @@ struct sv_job *sv_job_create(struct sv_server *s, struct sv_conn *conn, struct M
 static void release_body(struct sv_job *job)
 {
     job->server->body_bytes -= job->body_cap;
-    free(job->body);
+    sv_free(job->body);
     job->body = NULL;
     job->n_body = job->body_cap = 0;
 }
@@ -101,7 +101,7 @@ static bool reserve_body(struct sv_job *job, size_t n)
         cap = need;
     if (s->body_bytes - job->body_cap + cap > s->options->body_memory)
         return false;
-    char *body = realloc(job->body, cap);
+    char *body = sv_realloc(job->body, cap);
     if (!body)
         return false;
     s->body_bytes += cap - job->body_cap;
@@ -194,12 +194,12 @@ static void free_job(struct sv_job *job)
     release_body(job);
     for (uint32_t i = 0; i < job->n_choices; i++)
         sennit_request_free(job->choices[i].request);
-    free(job->choices);
+    sv_free(job->choices);
     sv_call_release(&job->call);
     sv_answer_free(job->answer);
     sv_buf_release(&job->out);
-    free(job->prompt_text);
-    free(job);
+    sv_free(job->prompt_text);
+    sv_free(job);
 }
 
 static double since(double from, double to)

@@ -2,9 +2,10 @@
 #include "serve/prepare.h"
 
 #include <pthread.h>
-#include <stdlib.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
+
+#include "serve/alloc.h"
 
 struct list {
     struct sv_job *first, *last;
@@ -72,7 +73,7 @@ static void *main_of_thread(void *arg)
 
 struct sv_prepare *sv_prepare_start(const struct sv_facts *facts, struct sennit_error *err)
 {
-    struct sv_prepare *p = calloc(1, sizeof *p);
+    struct sv_prepare *p = sv_calloc(1, sizeof *p);
     *err = (struct sennit_error){SENNIT_NOMEM, "no memory for the preparation thread"};
     if (!p)
         return NULL;
@@ -111,7 +112,7 @@ void sv_prepare_free(struct sv_prepare *p)
         close(p->fd);
     pthread_cond_destroy(&p->changed);
     pthread_mutex_destroy(&p->lock);
-    free(p);
+    sv_free(p);
 }
 
 int sv_prepare_fd(const struct sv_prepare *p)

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "serve/alloc.h"
 #include "serve/http.h"
 
 bool sv_fail_shutdown(struct sv_error *err)
@@ -76,7 +77,7 @@ static struct MHD_Response *from_buf(struct sv_buf *body)
     if (!body->failed && body->n_bytes == 0)
         r = MHD_create_response_from_buffer(0, (void *)(uintptr_t) "", MHD_RESPMEM_PERSISTENT);
     else if (!body->failed)
-        r = MHD_create_response_from_buffer_with_free_callback(body->n_bytes, body->data, free);
+        r = MHD_create_response_from_buffer_with_free_callback(body->n_bytes, body->data, sv_free);
     if (r && body->n_bytes > 0)
         *body = (struct sv_buf){0};
     else
@@ -117,7 +118,8 @@ enum MHD_Result sv_respond_error(struct sv_job *job, const struct sv_error *err)
     if (err != &job->error)
         job->error = *err;
     sv_metrics_refused(job->server->metrics, refusal_of(err));
-    add_json(&b, sv_error_json(err));
+    sv_error_write(err, &b);
+    sv_buf_puts(&b, "\n");
     struct MHD_Response *r = from_buf(&b);
     snprintf(seconds, sizeof seconds, "%u", err->retry_after);
     if (r && err->retry_after)

@@ -122,7 +122,9 @@ static bool take_event(struct sv_job *job, uint32_t i)
         event_failed(job, &ev);
         return false;
     }
-    sv_answer_event(job->answer, i, &ev, job->stream ? &job->out : NULL);
+    /* A stream begins with its first token, not with its admission: until then an error has an HTTP status. */
+    if (ev.kind != SENNIT_EVENT_START)
+        sv_answer_event(job->answer, i, &ev, job->stream ? &job->out : NULL);
     return true;
 }
 

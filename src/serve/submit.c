@@ -1,9 +1,9 @@
 /* From a body to requests of the engine: read, tokenize, check, submit. Runs on the preparation thread. */
-#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <time.h>
 
+#include "serve/alloc.h"
 #include "serve/prepare.h"
 
 /* One prompt as the engine takes it. */
@@ -162,7 +162,7 @@ static bool make_answer(const struct sv_facts *f, struct sv_job *job, const stru
         .n_per_prompt = call->n,
     };
     job->answer = sv_answer_create(&options);
-    job->choices = calloc(options.n_choices, sizeof *job->choices);
+    job->choices = sv_calloc(options.n_choices, sizeof *job->choices);
     if (!job->answer || !job->choices)
         return no_memory(err);
     job->n_choices = options.n_choices;
@@ -256,12 +256,8 @@ static void keep_prompt(struct sv_job *job)
     const struct sv_call *call = &job->call;
     const char *text = call->endpoint == SV_CHAT ? call->vars_json : call->n_prompts ? call->prompts[0].text : NULL;
     size_t n = !text ? 0 : call->endpoint == SV_CHAT ? strlen(text) : call->prompts[0].n_text;
-    job->prompt_text = text ? malloc(n + 1) : NULL;
-    if (!job->prompt_text)
-        return; /* the log then goes without */
-    memcpy(job->prompt_text, text, n);
-    job->prompt_text[n] = '\0';
-    job->n_prompt_text = n;
+    job->prompt_text = text ? sv_copy(text, n) : NULL; /* without memory the log goes without */
+    job->n_prompt_text = job->prompt_text ? n : 0;
 }
 
 static bool prepare(const struct sv_facts *f, struct sv_job *job, struct ready *ready, uint32_t n_ready)
@@ -287,7 +283,7 @@ static bool read_and_prepare(const struct sv_facts *f, struct sv_job *job)
     if (!check_call(f, call, &job->error))
         return false;
     uint32_t n_ready = call->endpoint == SV_CHAT ? 1 : call->n_prompts;
-    struct ready *ready = calloc(n_ready ? n_ready : 1, sizeof *ready);
+    struct ready *ready = sv_calloc(n_ready ? n_ready : 1, sizeof *ready);
     if (!ready)
         return no_memory(&job->error);
     bool ok = prepare(f, job, ready, n_ready);
@@ -295,7 +291,7 @@ static bool read_and_prepare(const struct sv_facts *f, struct sv_job *job)
         sennit_tokens_free(&ready[i].tokens);
         sennit_text_free(&ready[i].echo);
     }
-    free(ready);
+    sv_free(ready);
     return ok;
 }
 
