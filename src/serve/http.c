@@ -25,23 +25,20 @@ static const struct sv_route routes[] = {
     {"/metrics", "GET, HEAD, OPTIONS", false, "req", sv_page_metrics, SV_CHAT},
 };
 
-static const struct sv_route *find_route(const char *path, const char **rest)
+static const struct sv_route *find_route(const char *path)
 {
     for (size_t i = 0; i < sizeof routes / sizeof *routes; i++) {
         const char *p = routes[i].path;
         size_t n = strlen(p) - 1;
-        if (p[n] == '*' ? strncmp(path, p, n) == 0 && path[n] : strcmp(path, p) == 0) {
-            *rest = path + n;
+        if (p[n] == '*' ? strncmp(path, p, n) == 0 && path[n] : strcmp(path, p) == 0)
             return &routes[i];
-        }
     }
     return NULL;
 }
 
 const char *sv_route_id_prefix(const char *method, const char *path)
 {
-    const char *rest;
-    const struct sv_route *r = find_route(path, &rest);
+    const struct sv_route *r = find_route(path);
     return r && strcmp(method, "POST") == 0 ? r->prefix : "req";
 }
 
@@ -81,29 +78,25 @@ static uint64_t content_length(struct MHD_Connection *mhd)
     return text ? strtoull(text, NULL, 10) : 0;
 }
 
-static bool has_body(struct MHD_Connection *mhd)
-{
-    return content_length(mhd) > 0 ||
-           MHD_lookup_connection_value(mhd, MHD_HEADER_KIND, MHD_HTTP_HEADER_TRANSFER_ENCODING);
-}
-
-/* A refused request is answered at once when its body has not been sent or is not worth reading; otherwise after the
- * body, for a client that is still sending would lose the answer when the connection is closed. */
+/* An answer to the headers alone makes libmicrohttpd close the connection, and a client that is still sending would
+ * lose it. So it is for clients that wait before they send a body, and for bodies that are not worth reading; all
+ * others are answered when their request is whole. */
 static bool answer_now(struct MHD_Connection *mhd, uint64_t max_body)
 {
-    return !has_body(mhd) || MHD_lookup_connection_value(mhd, MHD_HEADER_KIND, MHD_HTTP_HEADER_EXPECT) ||
+    return MHD_lookup_connection_value(mhd, MHD_HEADER_KIND, MHD_HTTP_HEADER_EXPECT) ||
            content_length(mhd) / 16 > max_body;
 }
 
-static enum MHD_Result begin(struct sv_job *job, const char *rest)
+static bool is_preflight(const struct sv_job *job)
+{
+    return job->server->options->cors_origin && job->route && strcmp(job->method, "OPTIONS") == 0;
+}
+
+static enum MHD_Result begin(struct sv_job *job)
 {
     const struct sv_server *s = job->server;
     struct sv_error err;
-    if (s->options->cors_origin && job->route && strcmp(job->method, "OPTIONS") == 0)
-        return sv_respond_preflight(job);
-    bool ok = admit(job, &err);
-    if (ok && job->route->get)
-        return job->route->get(job, rest);
+    bool ok = is_preflight(job) || admit(job, &err);
     if (ok && content_length(job->mhd) > s->options->max_body)
         ok = sv_fail(&err, 413, "request_too_large", NULL,
                      "the request's body has %llu bytes; this server reads at most %llu (--max-body)",
@@ -140,24 +133,28 @@ static enum MHD_Result wait_for_resume(struct sv_job *job)
     return MHD_YES;
 }
 
-static enum MHD_Result body_whole(struct sv_job *job)
+static enum MHD_Result body_whole(struct sv_job *job, const char *url)
 {
     sv_conn_asked(job->conn);
     if (job->failed)
         return answer(job);
+    if (is_preflight(job))
+        return sv_respond_preflight(job);
+    if (job->route->get)
+        return job->route->get(job, url + strcspn(job->route->path, "*"));
     if (job->conn && job->conn->peer_ended)
         return MHD_NO;
     sv_job_prepare(job);
     return job->failed ? answer(job) : wait_for_resume(job);
 }
 
-static enum MHD_Result go_on(struct sv_job *job)
+static enum MHD_Result go_on(struct sv_job *job, const char *url)
 {
     if (job->gone)
         return MHD_NO;
     switch (job->state) {
     case SV_RECEIVING:
-        return body_whole(job);
+        return body_whole(job, url);
     case SV_PREPARING:
     case SV_RUNNING:
         return wait_for_resume(job);
@@ -176,20 +173,19 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *mhd, const c
     struct sv_job *job = *con_cls;
     (void)version;
     if (!job) {
-        const char *rest = "";
         job = sv_job_create(s, conn_of(mhd), mhd, method, url);
         if (!job)
             return MHD_queue_response(mhd, 503, s->no_memory);
         *con_cls = job;
-        job->route = find_route(url, &rest);
-        return begin(job, rest);
+        job->route = find_route(url);
+        return begin(job);
     }
     if (*n_data > 0) {
         size_t n = *n_data;
         *n_data = 0;
         return sv_job_take_body(job, data, n) ? MHD_YES : MHD_NO;
     }
-    return go_on(job);
+    return go_on(job, url);
 }
 
 static void on_completed(void *cls, struct MHD_Connection *mhd, void **con_cls, enum MHD_RequestTerminationCode why)

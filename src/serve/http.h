@@ -10,7 +10,7 @@ struct sv_route {
     const char *allow;  /* methods, for 405 */
     bool open;          /* needs no key */
     const char *prefix; /* of the request's id */
-    /* GET: answers at once. NULL = POST of an endpoint. */
+    /* GET: answers. rest: what the '*' stands for. NULL = POST of an endpoint. */
     enum MHD_Result (*get)(struct sv_job *job, const char *rest);
     enum sv_endpoint endpoint;
 };

@@ -116,7 +116,7 @@ bool sv_job_take_body(struct sv_job *job, const char *data, size_t n_bytes)
     job->n_seen += n_bytes;
     if (job->n_seen > DISCARD_FACTOR * most)
         return false;
-    if (job->failed)
+    if (job->failed || job->route->get)
         return true; /* read to its end, so that the client reads the answer, and forgotten */
     if (job->n_seen > most)
         return refuse_body(job);
