@@ -41,6 +41,7 @@ static void help(FILE *out)
         "  2    wrong usage: an unknown option, a bad value, something missing\n"
         "  3    a file is missing, malformed, or of a kind that this version cannot use\n"
         "  4    refused: a request is too long for the context or too big for the cache budget\n"
+        "  5    serve --exit-on-failure: the engine failed\n"
         "  130  interrupted with Ctrl-C\n");
 }
 
