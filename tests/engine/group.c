@@ -167,13 +167,15 @@ static void drive(struct sennit_engine *e, const struct problem *p, uint32_t n, 
 
 /* ---- the cross ------------------------------------------------------------------------------------------------- */
 
-static size_t in_setting(const struct world *w, const struct problem *problems, const struct setting *s, uint32_t n)
+/* Every `stride`-th length from `first` on. */
+static size_t in_setting(const struct world *w, const struct problem *problems, const struct setting *s, uint32_t n,
+                         int first, int stride)
 {
     uint64_t random = s->chunk * 31 + n;
     struct sennit_engine *e = make(w, s);
     struct sennit_request *r[MOST];
     size_t n_groups = 0;
-    for (int k = 0; k < N_LENGTHS; k++) {
+    for (int k = first; k < N_LENGTHS; k += stride) {
         const struct problem *p = &problems[k];
         uint64_t before = sennit_engine_stats(e)->n_tokens;
         submit_group(e, p, n, r);
@@ -199,7 +201,7 @@ static void cross(const struct world *w, const struct problem *problems, bool qu
             for (int i = 0; i < 9; i++) {
                 struct setting s = {families[f], rows[i % 3], chunks[c], threads[(f + i) % 2], 0};
                 if (quick ? i % 4 == c : c < 2 || i % 2 == f) /* chunks of one token take long */
-                    n_groups += in_setting(w, problems, &s, ns[i / 3]);
+                    n_groups += in_setting(w, problems, &s, ns[i / 3], quick ? i % 2 : 0, quick ? 2 : 1);
             }
     printf("%zu groups: every answer as alone, every prompt read once\n", n_groups);
 }
@@ -363,6 +365,35 @@ static void tight_budget(const struct world *w, const struct problem *p)
     e = make(w, &s);
     struct sennit_request_options o = question(p);
     refuse_group(e, &o, 2, SENNIT_TOO_BIG, "budget");
+    sennit_engine_free(e);
+}
+
+/* Where the room for a snapshot is a byte short beside another row, the leader waits for that row. */
+static void leader_waits(const struct world *w, const struct problem *p)
+{
+    struct setting s = {.family = "plain", .max_rows = 8, .chunk = 64, .n_threads = 1};
+    struct sennit_request_options o = question(p);
+    struct sennit_request *r[4], *other;
+    uint64_t row, leader;
+    struct sennit_engine *e = make(w, &s);
+    other = submit(e, &o);
+    step(e);
+    row = sennit_engine_stats(e)->cache_reserved;
+    submit_group(e, p, 4, r);
+    step(e);
+    leader = sennit_engine_stats(e)->cache_reserved - row;
+    CHECK(sennit_engine_stats(e)->rows_running == 2 && leader > row, "a leader is promised no more than a row");
+    drive(e, p, 4, r, NULL);
+    sennit_request_free(other);
+    sennit_engine_free(e);
+    s.budget = row + leader - 1;
+    e = make(w, &s);
+    other = submit(e, &o);
+    submit_group(e, p, 4, r);
+    step(e);
+    CHECK(sennit_engine_stats(e)->rows_running == 1, "a leader without room for the snapshot");
+    drive(e, p, 4, r, NULL);
+    sennit_request_free(other);
     sennit_engine_free(e);
 }
 
@@ -534,6 +565,7 @@ int main(int argc, char **argv)
     ends_any_time(&w, &problems[2]);
     refusals(&w, &problems[2]);
     tight_budget(&w, &problems[5]);
+    leader_waits(&w, &problems[5]);
     no_tokens(&w, &problems[2]);
     full_queue(&w, &problems[2]);
     engine_fails(&w, &problems[2]);
