@@ -1,0 +1,117 @@
+/* An engine that fails or hangs: health says so, nobody waits for an answer that cannot come, and with
+ * --exit-on-failure the program ends. Needs a library with test hooks. */
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "serve/calls.h"
+
+#ifndef SENNIT_TEST_HOOKS
+int main(void)
+{
+    puts("SKIPPED: built without SENNIT_TEST_HOOKS (debug and sanitizer builds have them)");
+    return 77;
+}
+#else
+
+enum { N_CLIENTS = 6, AT_ONCE_MS = 2000 };
+
+static struct server server;
+
+static int health(void)
+{
+    struct http_conn c;
+    struct http_response r = {0};
+    CHECK(http_connect(&c, server.port), "cannot connect");
+    http_request(&c, "GET", "/health", "Connection: close\r\n", NULL, 0);
+    enum http_result result = http_read(&c, &r, 5000 * SLOW);
+    CHECK(result == HTTP_OK, "/health: %s", http_result_name(result));
+    int status = r.status;
+    http_response_free(&r);
+    http_close(&c);
+    return status;
+}
+
+static json_t *endless(bool stream)
+{
+    return with(bodyf("{'prompt': 'hello', 'max_tokens': 15000, 'ignore_eos': true}"), "stream",
+                json_boolean(stream));
+}
+
+/* Running and waiting, streamed and not: each ends with an error of its own. */
+static void *client(void *stream)
+{
+    struct answer a;
+    ask(&server, endless(stream != NULL), &a);
+    CHECK(a.result == HTTP_OK && a.error, "%s, status %d without an error", http_result_name(a.result), a.http);
+    CHECK(a.http >= 500 || (stream && a.http == 200), "status %d", a.http);
+    answer_free(&a);
+    return NULL;
+}
+
+static void fail(const char *exit_on_failure)
+{
+    pthread_t threads[N_CLIENTS];
+    server_start(&server, server_tiny_model(16384), "--max-rows", "2", "--threads", "1", "--test-fail-step", "300",
+                 exit_on_failure, NULL);
+    for (int i = 0; i < N_CLIENTS; i++)
+        CHECK(pthread_create(&threads[i], NULL, client, i % 2 ? &server : NULL) == 0, "no thread");
+    for (int i = 0; i < N_CLIENTS; i++)
+        pthread_join(threads[i], NULL);
+}
+
+static void engine_fails(void)
+{
+    fail(NULL);
+    double from = http_now();
+    CHECK(health() == 503, "/health says %d", health());
+    for (int stream = 0; stream < 2; stream++) {
+        struct answer a;
+        ask(&server, endless(stream), &a);
+        CHECK(a.http >= 500 && a.error, "a new request gets %d", a.http);
+        answer_free(&a);
+    }
+    CHECK((http_now() - from) * 1000 < AT_ONCE_MS * SLOW, "refusals took %.1f s", http_now() - from);
+    CHECK(server_metric(&server, "sennit_healthy") == 0, "the metric says healthy");
+    server_stop(&server);
+}
+
+static void exits_on_failure(void)
+{
+    fail("--exit-on-failure");
+    int code = server_wait_exit(&server, 10000 * SLOW);
+    CHECK(code == 5, "exit code %d", code);
+}
+
+/* Health fails while a step hangs, and recovers; the answer comes as if nothing had been. */
+static void engine_stalls(void)
+{
+    struct http_conn c;
+    struct answer a;
+    server_start(&server, server_tiny_model(16384), "--threads", "1", "--stall-timeout", "1", "--test-stall-step",
+                 "20", "--test-stall-ms", "4000", NULL);
+    ask_begin(&server, &c, bodyf("{'prompt': 'hello', 'max_tokens': 100, 'ignore_eos': true}"));
+    double from = http_now(), failed = 0;
+    while (failed <= 0 && http_now() - from < 4 * SLOW) {
+        if (health() == 503)
+            failed = http_now() - from;
+        sleep_ms(10);
+    }
+    CHECK(failed >= 1, "/health failed %.2f s after the start of a step that hangs", failed);
+    read_answer(&c, false, &a);
+    CHECK(a.http == 200 && a.n_completion == 100, "status %d, %llu tokens", a.http,
+          (unsigned long long)a.n_completion);
+    CHECK(health() == 200, "/health says %d after the stall", health());
+    answer_free(&a);
+    http_close(&c);
+    server_stop(&server);
+}
+
+int main(int argc, char **argv)
+{
+    RUN_TEST(engine_fails);
+    RUN_TEST(exits_on_failure);
+    RUN_TEST(engine_stalls);
+    return 0;
+}
+#endif

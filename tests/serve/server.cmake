@@ -1,0 +1,21 @@
+# Tests of the real program, `sennit serve`, over sockets. calls.c and server_fixture.c are what they share.
+function(server_test name)
+  cmake_parse_arguments(T "" "TIMEOUT;COST" "ARGS;LABELS" ${ARGN})
+  sennit_program(test-serve-${name} ${name}.c calls.c server_fixture.c ${PROJECT_SOURCE_DIR}/tests/engine/run.c)
+  target_compile_definitions(test-serve-${name} PRIVATE SENNIT_PROGRAM="$<TARGET_FILE:sennit>")
+  add_dependencies(test-serve-${name} sennit)
+  sennit_test_run(NAME serve-${name} PROGRAM test-serve-${name} TIMEOUT ${T_TIMEOUT} ARGS ${T_ARGS} COST ${T_COST}
+                  LABELS ${T_LABELS})
+endfunction()
+
+server_test(exact LABELS threads)
+server_test(stops)
+server_test(hostile)
+server_test(hangup LABELS threads)
+server_test(failure LABELS threads)
+server_test(lifecycle LABELS threads)
+server_test(soak COST 120 LABELS threads)
+if(CMAKE_BUILD_TYPE STREQUAL Release AND NOT SENNIT_SANITIZE)
+  sennit_test_run(NAME serve-exact-smollm2 PROGRAM test-serve-exact ARGS --smollm2 PROCESSORS 2)
+  sennit_test_run(NAME serve-soak-long PROGRAM test-serve-soak ARGS --seconds 600 LABELS long TIMEOUT 1200)
+endif()
