@@ -117,6 +117,8 @@ void sv_conn_hung_up(struct sv_conn *conn)
     conn->peer_ended = true; /* reported once: a request that becomes whole after this asks here */
     if (conn->job && conn->job->received > 0)
         sv_job_hang_up(conn->job);
+    else /* wakes libmicrohttpd once more, which does not see an end that comes together with bytes */
+        shutdown(conn->fd, SHUT_RD);
 }
 
 void sv_conn_shut(struct sv_conn *conn)

@@ -145,7 +145,7 @@ static enum MHD_Result body_whole(struct sv_job *job, const char *url)
     if (job->conn && job->conn->peer_ended)
         return MHD_NO;
     sv_job_prepare(job);
-    return job->failed ? answer(job) : wait_for_resume(job);
+    return job->state == SV_PREPARING ? wait_for_resume(job) : answer(job); /* `failed` is not the loop's by now */
 }
 
 static enum MHD_Result go_on(struct sv_job *job, const char *url)
@@ -217,6 +217,14 @@ static void *on_request_line(void *cls, const char *uri, struct MHD_Connection *
     return NULL;
 }
 
+/* A path with a NUL would end there: it stays as it was written, and is not found. */
+static size_t unescape(void *cls, struct MHD_Connection *mhd, char *text)
+{
+    (void)cls;
+    (void)mhd;
+    return strstr(text, "%00") ? strlen(text) : MHD_http_unescape(text);
+}
+
 /* ---- the daemon ------------------------------------------------------------------------------------------------ */
 
 /* libmicrohttpd reports every broken connection; only what it says while it starts is worth a line. */
@@ -256,7 +264,8 @@ static struct MHD_Daemon *start_daemon(struct sv_server *s, const char *cert, co
                             (size_t)o->max_header + (8 << 10), MHD_OPTION_CONNECTION_LIMIT, o->max_connections,
                             MHD_OPTION_CONNECTION_TIMEOUT, o->idle_timeout, MHD_OPTION_NOTIFY_COMPLETED, on_completed,
                             s, MHD_OPTION_NOTIFY_CONNECTION, on_connection, s, MHD_OPTION_URI_LOG_CALLBACK,
-                            on_request_line, s, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_ARRAY,
+                            on_request_line, s, MHD_OPTION_UNESCAPE_CALLBACK, unescape, NULL,
+                            MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_ARRAY,
                             tls ? with_tls : plain, MHD_OPTION_END);
 }
 

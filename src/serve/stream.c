@@ -246,7 +246,7 @@ static void sign_of_life(struct sv_job *job, double now)
 void sv_job_tick(struct sv_job *job, double now)
 {
     uint32_t limit = job->server->options->answer_timeout;
-    if (job->received <= 0 || job->gone || job->failed || job->finished)
+    if (job->received <= 0 || job->gone || (job->state != SV_PREPARING && (job->failed || job->finished)))
         return;
     if (limit && now - job->received > limit) {
         struct sv_error err;
