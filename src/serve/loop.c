@@ -221,6 +221,16 @@ static int wait_ms(const struct sv_server *s)
     return most;
 }
 
+/* May free connections and jobs: comes after all events of a batch. A daemon that is full has stopped to accept, and
+ * begins again in the run after the one in which a connection ended. */
+static void run_daemon(struct sv_server *s)
+{
+    uint32_t n_before = s->n_conns;
+    MHD_run(s->daemon);
+    if (s->n_conns < n_before)
+        MHD_run(s->daemon);
+}
+
 /* Everything that still hangs on a connection is let go, so that the daemon may stop. */
 static void end_jobs(struct sv_server *s)
 {
@@ -246,7 +256,7 @@ int sv_loop_run(struct sv_server *s)
             int n = epoll_wait(s->epoll_fd, events, MOST_EVENTS, wait_ms(s));
             for (int i = 0; i < n; i++)
                 handle(s, events[i].data.ptr);
-            MHD_run(s->daemon); /* may free connections and jobs: after all events of the batch */
+            run_daemon(s);
             tick(s, &last_tick);
         }
     }
