@@ -80,6 +80,11 @@ static void say_what_is_in_force(const struct sv_server *s)
     sv_log_message(&s->log, SENNIT_LOG_INFO, "cache: %llu bytes (--cache-bytes), %llu bytes per token (%s); %s",
                    (unsigned long long)st->cache_budget, (unsigned long long)st->cache_bytes_per_token, st->kv_type,
                    s->facts.fingerprint);
+    if (st->cache_budget / st->cache_bytes_per_token < s->facts.info->context_length)
+        sv_log_message(
+            &s->log, SENNIT_LOG_WARN,
+            "the cache budget holds about %llu tokens, fewer than the context: longer requests are refused",
+            (unsigned long long)(st->cache_budget / st->cache_bytes_per_token));
     if (!s->facts.info->chat_template)
         sv_log_message(&s->log, SENNIT_LOG_WARN,
                        "the model has no chat template: /v1/completions works, /v1/chat/completions does not");
@@ -115,7 +120,8 @@ static int serve_at(struct sv_server *s, const struct sv_place *place, const cha
     struct sennit_error err = {0};
     if (!sv_listen(place, &err) || !sv_http_start(s, cert, key, &err)) {
         cli_error("%s", err.message);
-        return CLI_FAILED;
+        sv_http_stop(s);
+        return err.code == SENNIT_FORMAT ? CLI_FILE : CLI_FAILED;
     }
     say_what_is_in_force(s);
     sv_log_message(&s->log, SENNIT_LOG_INFO, "listening on %s://%s:%u", cert ? "https" : "http", place->host,

@@ -279,8 +279,10 @@ bool sv_http_start(struct sv_server *s, const char *cert, const char *key, struc
         s->logging_daemon = true;
         s->daemon = start_daemon(s, cert, key);
         s->logging_daemon = false;
-        if (!s->daemon && cert)
+        if (!s->daemon && cert) {
+            err->code = SENNIT_FORMAT;
             why = "the HTTP library could not start; are --tls-cert and --tls-key PEM files that belong together?";
+        }
     }
     if (!s->daemon)
         snprintf(err->message, sizeof err->message, "%s", why);
