@@ -88,13 +88,21 @@ class Case(unittest.TestCase):
         if Case.server is None:
             Case.server = Server("--max-rows", "16", "--queue", "64")
         cls.client = Case.server.client()
+        # The types for completions know neither a chunk that does not end its choice nor the first token of a prompt,
+        # which has no probability: what every server sends, the client takes unless it is told to be strict.
+        cls.lenient = Case.server.client(_strict_response_validation=False)
 
     @classmethod
     def tearDownClass(cls):
         cls.client.close()
+        cls.lenient.close()
+
+    def setUp(self):
+        self.started = time.monotonic()
 
     def tearDown(self):
         """Whatever a test did, nothing of it stays."""
+        print(f"{time.monotonic() - self.started:.1f} s ", end="", file=sys.stderr)
         self.assertEqual(Case.server.wait_for("sennit_rows_running", 0, 5), "")
 
     def chat(self, messages=FRANCE, **kw):
@@ -103,7 +111,8 @@ class Case(unittest.TestCase):
 
     def complete(self, prompt, **kw):
         kw = {"model": "the-model", "prompt": prompt, "temperature": 0, "max_tokens": 12} | kw
-        return self.client.completions.create(**kw)
+        lenient = kw.get("stream") or (kw.get("echo") and "logprobs" in kw)
+        return (self.lenient if lenient else self.client).completions.create(**kw)
 
     def refused(self, kind, **kw):
         with self.assertRaises(kind) as caught:
@@ -153,16 +162,16 @@ class Chat(Case):
         self.assertEqual((last.choices, last.usage), ([], self.chat().usage))
 
     def test_stream_helper(self):
-        text = ""
-        with self.client.chat.completions.stream(model="the-model", messages=FRANCE, temperature=0,
+        text, expected = "", self.chat().choices[0].message.content
+        stop = expected[len(expected) // 2:][:3]  # the helper refuses an answer that was cut by its length
+        with self.client.chat.completions.stream(model="the-model", messages=FRANCE, temperature=0, stop=stop,
                                                  max_completion_tokens=24) as stream:
             for event in stream:
                 if event.type == "content.delta":
                     text += event.delta
-            final = stream.get_final_completion()
-        whole = self.chat().choices[0]
-        self.assertEqual((text, final.choices[0].message.content), (whole.message.content,) * 2)
-        self.assertEqual(final.choices[0].finish_reason, whole.finish_reason)
+            final = stream.get_final_completion().choices[0]
+        expected = expected[:expected.index(stop)]
+        self.assertEqual((text, final.message.content, final.finish_reason), (expected, expected, "stop"))
 
     def test_stream_several(self):
         texts = {}
@@ -197,15 +206,16 @@ class Chat(Case):
     def test_logprobs(self):
         answer = self.chat(logprobs=True, top_logprobs=3)
         entries = answer.choices[0].logprobs.content
-        # A token that only ends the answer has no text in it.
-        self.assertIn(answer.usage.completion_tokens - len(entries), (0, 1))
+        self.assertEqual(answer.usage.completion_tokens, len(entries))
         for entry in entries:
             self.assertEqual(len(entry.top_logprobs), 3)
             values = [t.logprob for t in entry.top_logprobs]
             self.assertEqual(values, sorted(values, reverse=True))
             self.assertEqual((entry.token, entry.logprob), (entry.top_logprobs[0].token, values[0]))
             self.assertLessEqual(values[0], 0)
-        joined = b"".join(bytes(e.bytes) for e in entries)
+        # The token that ends an answer is counted and reported, and is not shown.
+        shown = entries[:-1] if answer.choices[0].finish_reason == "stop" else entries
+        joined = b"".join(bytes(e.bytes) for e in shown)
         self.assertEqual(joined.decode(errors="replace"), answer.choices[0].message.content)
         streamed = [e for c in self.chat(logprobs=True, top_logprobs=3, stream=True)
                     if c.choices[0].logprobs for e in c.choices[0].logprobs.content]
@@ -342,7 +352,6 @@ class Errors(Case):
                 error = self.refused(openai.BadRequestError, **kw)
                 self.assertEqual(error.type, "invalid_request_error")
                 self.assertTrue((error.param or "").startswith(param), f"{error.param}: {error.message}")
-                self.assertIn(param.split("[")[0], error.body["message"])
                 self.assertTrue(error.request_id)
 
     def test_unknown_field_names_the_right_one(self):
@@ -382,7 +391,7 @@ class Leaving(Case):
             with self.assertRaises(openai.APITimeoutError):
                 client.chat.completions.create(model="the-model", messages=FRANCE, max_completion_tokens=LENGTH, n=4,
                                                extra_body=LONG)
-        self.assertEqual(Case.server.wait_for("sennit_rows_running", 0, 1), "")
+        self.assertEqual(Case.server.wait_for("sennit_rows_running", 0, LEAVE_S), "")
         self.assertEqual(Case.server.metric("sennit_rows_waiting"), 0)
 
     def test_stream_closed(self):
@@ -391,7 +400,7 @@ class Leaving(Case):
             pass
         self.assertEqual(Case.server.metric("sennit_rows_running"), 4)
         stream.close()
-        self.assertEqual(Case.server.wait_for("sennit_rows_running", 0, 1), "")
+        self.assertEqual(Case.server.wait_for("sennit_rows_running", 0, LEAVE_S), "")
 
 
 class Concurrent(Case):
@@ -458,10 +467,11 @@ def tearDownModule():
 
 
 def main():
-    global SENNIT, MODEL, TINY, LENGTH
+    global SENNIT, MODEL, TINY, LENGTH, LEAVE_S
     SENNIT, MODEL, *rest = sys.argv[1:]
     TINY = MODEL == "--tiny"
     LENGTH = 6000 if TINY else 1500
+    LEAVE_S = 10 if TINY else 1  # sanitizers have the tiny one
     with tempfile.TemporaryDirectory(prefix="sennit-openai-") as folder:
         if TINY:
             program, *rest = rest
