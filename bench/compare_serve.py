@@ -40,9 +40,9 @@ def peer_command(args, threads, _place):
     """Continuous batching and warm-up are its defaults, flash attention is its own choice; prompts are distinct, so
     what would keep them is off, which spares it the copies."""
     context = args.context * args.clients
-    return [args.peer, "-m", args.model, "--host", "127.0.0.1", "--port", "0", "-t", str(threads), "-tb", str(threads),
-            "-np", str(args.clients), "-c", str(context), "-fa", args.flash, "-b", "2048", "-ub", "512", "--no-ui",
-            "--no-cache-prompt", "--cache-ram", "0", "--no-slots", "--offline", *args.peer_options]
+    return [args.peer, "-m", args.model, "--host", "127.0.0.1", "--port", "0", "-t", str(threads), "-tb",
+            str(threads), "-np", str(args.clients), "-c", str(context), "-fa", args.flash, "-b", "2048", "-ub", "512",
+            "--no-ui", "--no-cache-prompt", "--cache-ram", "0", "--no-slots", "--offline", *args.peer_options]
 
 
 def port_of(side, place):
@@ -115,7 +115,8 @@ def one_run(args, side, threads, index):
 
 def one_pair(args, threads, index):
     before = probe(args)
-    pair = {side: one_run(args, side, threads, index) for side in (args.sides if index % 2 == 0 else args.sides[::-1])}
+    order = args.sides if index % 2 == 0 else args.sides[::-1]
+    pair = {side: one_run(args, side, threads, index) for side in order}
     after = probe(args)
     still = same_place([before, after]) if threads > 1 else before["mode"] == after["mode"]
     quiet = all(pair[side]["noise"] <= args.noise for side in args.sides)
@@ -140,11 +141,11 @@ def summarise(args, threads, pairs):
     kept = [p for p in pairs if not p["why"]]
     used = kept or pairs
     cell = {"threads": threads, "pairs": pairs, "kept": len(kept)}
-    names = ("tokens_per_s", "ttft_p50", "ttft_p95", "itl_p50", "itl_p95", "total_s", "noise")
+    names = ("tokens_per_s", "ttft_p50", "ttft_p95", "itl_p50", "itl_p95", "total_s", "cpu_s", "noise")
     for side in args.sides:
         cell[side] = {name: median_of(used, side, name) for name in names}
     if len(args.sides) == 2:
-        for name in ("tokens_per_s", "ttft_p95"):
+        for name in ("tokens_per_s", "ttft_p95", "cpu_s"):
             ratios = [p["sennit"][name] / p["peer"][name] for p in used]
             cell[f"{name}_ratio"] = [statistics.median(ratios), min(ratios), max(ratios)]
     if "sennit" in args.sides and all("overhead" in p["sennit"] for p in used):
@@ -168,7 +169,8 @@ def verdicts(cells):
     for c in cells:
         head = f"{c['threads']} thread{'s' if c['threads'] > 1 else ''}"
         note = "" if c["kept"] else "  (no pair was kept: over all of them)"
-        for name, what in (("tokens_per_s", "tokens per second"), ("ttft_p95", "p95 time to first token")):
+        for name, what in (("tokens_per_s", "tokens per second"), ("ttft_p95", "p95 time to first token"),
+                           ("cpu_s", "CPU seconds for the same work")):
             if f"{name}_ratio" in c:
                 middle, low, high = c[f"{name}_ratio"]
                 print(f"{head}: {what}, sennit / llama-server = {middle:.2f}  ({low:.2f} to {high:.2f}){note}")
