@@ -5,7 +5,6 @@
 #include <netinet/tcp.h>
 #include <stdio.h>
 #include <sys/epoll.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include "serve/alloc.h"
@@ -128,22 +127,8 @@ void sv_conn_shut(struct sv_conn *conn)
         shutdown(conn->fd, SHUT_RDWR);
 }
 
-/* The peer has ended and a request is not whole: nothing more will come, once what had come was read. libmicrohttpd
- * itself keeps such a connection until it times out. */
-static bool is_cut_off(const struct sv_conn *conn)
-{
-    int n_unread = 0;
-    if (!conn->peer_ended || (conn->job && (conn->job->state != SV_RECEIVING || conn->job->http)))
-        return false;
-    return ioctl(conn->fd, FIONREAD, &n_unread) == 0 && n_unread == 0;
-}
-
 void sv_conn_tick(struct sv_conn *conn, double now)
 {
-    if (is_cut_off(conn)) {
-        sv_conn_shut(conn);
-        return;
-    }
     if (conn->deadline <= 0 || now < conn->deadline)
         return;
     conn->deadline = 0;

@@ -48,14 +48,23 @@ static void add_cors(const struct sv_server *s, struct MHD_Response *r)
         MHD_add_response_header(r, "Vary", "Origin");
 }
 
+/* What is said when not even a response can be made. */
+static enum MHD_Result queue_no_memory(struct sv_job *job)
+{
+    if (!job->failed)
+        sv_fail(&job->error, 503, "no_memory", NULL, "the server has no memory left for this answer");
+    job->failed = true;
+    job->http = 503;
+    sv_metrics_http(job->server->metrics, 503);
+    return MHD_queue_response(job->mhd, 503, job->server->no_memory);
+}
+
 /* Queues r and lets go of it; r may be NULL for want of memory. */
 static enum MHD_Result queue(struct sv_job *job, int http, const char *type, struct MHD_Response *r)
 {
     struct sv_server *s = job->server;
-    if (!r) {
-        job->http = 503;
-        return MHD_queue_response(job->mhd, 503, s->no_memory);
-    }
+    if (!r)
+        return queue_no_memory(job);
     if (type)
         MHD_add_response_header(r, "Content-Type", type);
     MHD_add_response_header(r, "x-request-id", job->id);
