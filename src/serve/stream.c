@@ -183,7 +183,7 @@ static bool anything_ready(const struct sv_job *job)
 
 void sv_job_poll(struct sv_job *job)
 {
-    if (job->gone || job->failed || (job->state != SV_RUNNING && job->state != SV_STREAMING) || !job->suspended)
+    if (job->gone || (job->state != SV_RUNNING && job->state != SV_STREAMING) || job->failed || !job->suspended)
         return;
     if (!anything_ready(job))
         return;

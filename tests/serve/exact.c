@@ -256,7 +256,7 @@ int main(int argc, char **argv)
     struct sennit_model *model = NULL;
     MUST(sennit_model_open(&model, path, NULL, err));
     all.model = model;
-    all.per_client = real ? 1 : LESS > 1 ? 2 : 4;
+    all.per_client = real || LESS > 4 ? 1 : LESS > 1 ? 2 : 4;
     all.n_problems = N_CLIENTS * all.per_client;
     all.most_prompt = real ? 250 : MOST_PROMPT;
     all.most_answer = real ? 32 : MOST_ANSWER;

@@ -9,8 +9,8 @@
 #include "serve/calls.h"
 
 enum {
-    N_EACH = 200 / LESS, /* hang-ups in a phase */
-    NOTICED_MS = 1000,   /* allowed from the hang-up until nothing is left of the request */
+    N_EACH = LESS > 4 ? 40 : 200, /* hang-ups in a phase */
+    NOTICED_MS = 1000,            /* allowed from the hang-up until nothing is left of the request */
     CONTEXT = 16384,
     LONG_PROMPT = 6000, /* tokens: read in many steps of 16 */
     LONG_ANSWER = 10000
