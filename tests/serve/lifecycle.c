@@ -154,7 +154,7 @@ static void queue_full(void)
 /* First come, first served: when one is answered, the next has only begun. */
 static void first_in_first_out(void)
 {
-    enum { N = 6, TOKENS = 1500 };
+    enum { N = 6, TOKENS = 1500 / LESS };
     struct server s;
     struct http_conn blocker, c[N];
     struct answer a;
