@@ -127,6 +127,7 @@ struct sennit_logprob {
 
 struct sennit_event {
     sennit_event_kind kind;
+    uint64_t time_ns; /* when the engine gave it, by CLOCK_MONOTONIC; 0 for NONE and PROMPT */
     /* TOKEN: one chosen token. text is whole UTF-8 characters, and may be empty while a character or a possible stop
      * string is incomplete. The END event may carry the last text. Valid until the next call for this request. */
     int32_t id;

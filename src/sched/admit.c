@@ -65,6 +65,7 @@ static void start_row(struct sennit_engine *e, struct sennit_request *r)
     pthread_mutex_lock(&e->lock);
     r->state = SN_REQ_RUNNING;
     r->started = true;
+    r->start_ns = sn_now_ns();
     pthread_cond_broadcast(&r->changed);
     pthread_mutex_unlock(&e->lock);
 }
@@ -87,6 +88,7 @@ static void finish_empty(struct sennit_request *r)
 {
     pthread_mutex_lock(&r->engine->lock);
     r->started = true;
+    r->start_ns = sn_now_ns();
     pthread_mutex_unlock(&r->engine->lock);
     sn_request_finish(r, SENNIT_FINISH_LENGTH, NULL);
 }

@@ -38,6 +38,7 @@ struct sn_token_event {
     float logprob;
     size_t text_end; /* the event's text ends here in out.data; it starts where the last one ended */
     uint32_t n_top;
+    uint64_t time_ns;
 };
 
 /* What a step found for a row, written by the worker that had its logits. */
@@ -89,6 +90,7 @@ struct sennit_request {
     /* events, under the lock */
     pthread_cond_t changed;
     bool cancelled, started;
+    uint64_t start_ns, end_ns;
     struct sn_token_event *events; /* [max_tokens] */
     struct sennit_logprob *tops;   /* [max_tokens * n_logprobs] */
     size_t n_events, n_prompt_events;
@@ -272,7 +274,8 @@ void sn_engine_cancel_all(struct sennit_engine *e);
 sennit_status sn_engine_step(struct sennit_engine *e, bool *worked, struct sennit_error *err);
 
 /* load.c */
-uint64_t sn_now_ms(void); /* monotonic */
+uint64_t sn_now_ns(void); /* monotonic */
+uint64_t sn_now_ms(void);
 /* Under the lock: a request was submitted. */
 void sn_engine_count_request_locked(struct sennit_engine *e);
 /* Owner's thread, at the end of a step and of whatever ends requests: makes its figures public and notifies. */

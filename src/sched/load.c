@@ -3,12 +3,14 @@
 
 #include <time.h>
 
-uint64_t sn_now_ms(void)
+uint64_t sn_now_ns(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
+
+uint64_t sn_now_ms(void) { return sn_now_ns() / 1000000; }
 
 /* ---- figures --------------------------------------------------------------------------------------------------- */
 

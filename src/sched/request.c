@@ -249,6 +249,7 @@ void sn_request_finish(struct sennit_request *r, sennit_finish finish, const str
         (void)give_text(r, r->text.len);
     r->state = SN_REQ_DONE;
     r->finish = finish;
+    r->end_ns = sn_now_ns();
     e->load.n_finished[finish]++;
     if (error)
         r->error = *error;
@@ -276,6 +277,7 @@ static void give_event(struct sennit_request *r)
         .logprob = r->choice.logprob,
         .text_end = r->out.len,
         .n_top = r->n_logprobs,
+        .time_ns = sn_now_ns(),
     };
     if (r->n_logprobs)
         memcpy(r->tops + r->n_events * r->n_logprobs, r->step_top, r->n_logprobs * sizeof *r->tops);
@@ -385,6 +387,7 @@ static sennit_status read_token(struct sennit_request *r, struct sennit_event *o
     const struct sn_token_event *ev = &r->events[r->n_read];
     SN_TRY(read_text(r, ev->text_end, out));
     out->kind = SENNIT_EVENT_TOKEN;
+    out->time_ns = ev->time_ns;
     out->id = ev->id;
     out->forced_choice = ev->forced_choice;
     out->logprob = ev->logprob;
@@ -401,6 +404,7 @@ static sennit_status read_end(struct sennit_request *r, struct sennit_event *out
 {
     SN_TRY(read_text(r, r->out.len, out));
     out->kind = SENNIT_EVENT_END;
+    out->time_ns = r->end_ns;
     out->finish = r->finish;
     out->error = r->error;
     out->digest = XXH3_64bits_digest(&r->digest);
@@ -448,6 +452,7 @@ sennit_status sennit_request_next_event(struct sennit_request *r, struct sennit_
     if (r->started && !r->start_read) {
         r->start_read = true;
         out->kind = SENNIT_EVENT_START;
+        out->time_ns = r->start_ns;
     } else if (r->n_prompt_read < r->n_prompt_events) {
         read_prompt(r, out);
     } else if (r->n_read < r->n_events) {

@@ -87,15 +87,15 @@ static void memory_failed(struct sv_job *job)
 
 static void note_event(struct sv_job *job, struct sv_choice *c, const struct sennit_event *ev)
 {
-    double now = cli_now();
+    double when = (double)ev->time_ns * 1e-9; /* the clock of cli_now */
     if (ev->kind == SENNIT_EVENT_START) {
         c->started = true;
         if (job->admitted <= 0)
-            job->admitted = now;
+            job->admitted = when;
     } else if (ev->kind == SENNIT_EVENT_TOKEN) {
         if (job->first_token <= 0)
-            job->first_token = now;
-        job->last_token = now;
+            job->first_token = when;
+        job->last_token = when;
     } else if (ev->kind == SENNIT_EVENT_END) {
         c->ended = true;
         job->n_ended++;

@@ -46,6 +46,7 @@ static struct sennit_load load_of(struct sennit_engine *e)
 struct seen {
     size_t n_read;
     bool ended;
+    uint64_t time_ns; /* of the last one */
 };
 
 /* Reads all that poll promised, and checks that it was no more and no less. */
@@ -59,6 +60,9 @@ static size_t drain(struct sennit_request *r, struct seen *seen)
         CHECK(ev.kind != SENNIT_EVENT_NONE, "poll promised %zu events, %zu came", before.n_ready, i);
         CHECK(ev.kind != SENNIT_EVENT_START || before.started, "START without poll's word");
         CHECK(ev.kind != SENNIT_EVENT_END || (before.ended && i + 1 == before.n_ready), "END without poll's word");
+        CHECK(ev.time_ns > seen->time_ns || (ev.time_ns == seen->time_ns && seen->time_ns),
+              "an event of %llu after one of %llu", (unsigned long long)ev.time_ns, (unsigned long long)seen->time_ns);
+        seen->time_ns = ev.time_ns;
         seen->ended |= ev.kind == SENNIT_EVENT_END;
     }
     seen->n_read += before.n_ready;
