@@ -64,7 +64,7 @@ static void queued(struct http_conn *c)
 static void in_prefill(struct http_conn *c)
 {
     char body[64];
-    snprintf(body, sizeof body, "{\"max_tokens\": 5, \"prompt\": ");
+    snprintf(body, sizeof body, "{\"max_tokens\": 5000, \"ignore_eos\": true, \"prompt\": ");
     connect_to(c);
     size_t n = strlen(body) + strlen(long_prompt) + 1;
     http_sendf(c, "POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: %zu\r\n\r\n%s%s}", n, body,

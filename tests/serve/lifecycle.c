@@ -49,7 +49,7 @@ static int get_status(const struct server *s, const char *path, const char *head
 /* SIGTERM: what runs is finished, what waits is told to go elsewhere, what comes is refused. */
 static void stop_finishes(void)
 {
-    enum { N = 4, TOKENS = 3000 / LESS };
+    enum { N = 4, TOKENS = 5000 / LESS };
     struct server s;
     struct http_conn c[N];
     server_start(&s, model(), "--max-rows", "2", "--threads", "1", "--grace", "100", NULL);
@@ -151,27 +151,24 @@ static void queue_full(void)
     server_stop(&s);
 }
 
-/* First come, first served: when one is answered, the next has only begun. */
+/* First come, first served: while one is answered, those after it have not begun. */
 static void first_in_first_out(void)
 {
-    enum { N = 6, TOKENS = 1500 / LESS };
+    enum { N = 6 };
     struct server s;
     struct http_conn blocker, c[N];
-    struct answer a;
     server_start(&s, model(), "--max-rows", "1", "--threads", "1", NULL);
     ask_begin(&s, &blocker, answer_of(30000, true));
     CHECK(server_wait_rows(&s, 1, 0, 5000 * SLOW), "the first does not run");
     for (int i = 0; i < N; i++) {
-        ask_begin(&s, &c[i], answer_of(TOKENS, false));
+        ask_begin(&s, &c[i], answer_of(30000, true));
         CHECK(server_wait_rows(&s, 1, (uint32_t)i + 1, 5000 * SLOW), "request %d does not wait", i);
     }
     http_close(&blocker);
-    for (int i = 0; i < N; i++) {
-        read_answer(&c[i], false, &a);
-        CHECK(a.http == 200, "status %d", a.http);
-        answer_free(&a);
+    for (int i = 0; i < N; i++) { /* its stream begins with its first token */
+        CHECK(http_wait_readable(&c[i], 5000 * SLOW), "request %d does not run", i);
         for (int j = i + 1; j < N; j++)
-            CHECK(!http_wait_readable(&c[j], 0), "request %d is answered before request %d", j, i + 1);
+            CHECK(!http_wait_readable(&c[j], 0), "request %d runs before request %d is done", j, i);
         http_close(&c[i]);
     }
     server_stop(&s);
@@ -209,8 +206,8 @@ static void fair(void)
         ask(&greedy.server, answer_of(2, i % 2), &a);
         unsigned others = atomic_load(&greedy.n_answers) - before;
         CHECK(a.http == 200, "status %d", a.http);
-        /* those that waited, and as many that came while this one was on its way */
-        CHECK(others <= 2 * N, "%u other requests were answered before", others);
+        /* those that waited, and some that came while this one was on its way; unfair, there is no end to them */
+        CHECK(others <= 8 * N, "%u other requests were answered before", others);
         answer_free(&a);
     }
     atomic_store(&greedy.enough, true);
