@@ -61,7 +61,8 @@ static size_t drain(struct sennit_request *r, struct seen *seen)
         CHECK(ev.kind != SENNIT_EVENT_START || before.started, "START without poll's word");
         CHECK(ev.kind != SENNIT_EVENT_END || (before.ended && i + 1 == before.n_ready), "END without poll's word");
         CHECK(ev.time_ns > seen->time_ns || (ev.time_ns == seen->time_ns && seen->time_ns),
-              "an event of %llu after one of %llu", (unsigned long long)ev.time_ns, (unsigned long long)seen->time_ns);
+              "an event of %llu after one of %llu", (unsigned long long)ev.time_ns,
+              (unsigned long long)seen->time_ns);
         seen->time_ns = ev.time_ns;
         seen->ended |= ev.kind == SENNIT_EVENT_END;
     }
