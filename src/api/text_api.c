@@ -117,6 +117,8 @@ static sennit_status parse_vars(const char *text, json_t **out, struct sennit_er
 {
     json_error_t problem;
     json_t *vars = json_loads(text, JSON_ALLOW_NUL, &problem);
+    if (!vars && (problem.text[0] == '\0' || json_error_code(&problem) == json_error_out_of_memory))
+        return sn_fail(err, SENNIT_NOMEM, "no memory to read the variables");
     if (!vars)
         return sn_fail(err, SENNIT_INVALID, "the variables are not JSON: %s (line %d, column %d)", problem.text,
                        problem.line, problem.column);
