@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "serve/http.h"
+#include "serve/json.h"
 #include "serve/loop.h"
 #include "serve/net.h"
 #include "serve/prepare.h"
@@ -233,6 +234,7 @@ static int serve(const struct sv_options *o)
 
 static int run(const struct command *self, int argc, char **argv)
 {
+    sv_json_init();
     struct sv_options o;
     struct opt_group groups[SV_MOST_GROUPS];
     struct opt_result r;

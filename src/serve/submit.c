@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include "serve/alloc.h"
+#include "serve/json.h"
 #include "serve/prepare.h"
 
 /* One prompt as the engine takes it. */
@@ -83,8 +84,12 @@ static bool chat_tokens(const struct sv_facts *f, const struct sv_call *call, st
     if (!f->info->chat_template)
         return sv_fail(err, 400, "no_chat_template", "messages",
                        "the model '%s' has no chat template; use /v1/completions", f->alias);
-    if (sennit_chat_tokenize(f->model, call->vars_json, NULL, &r->tokens, &e) != SENNIT_OK)
-        return e.code == SENNIT_NOMEM ? no_memory(err) : sv_fail_status(err, &e, "messages");
+    sv_json_watch();
+    sennit_status st = sennit_chat_tokenize(f->model, call->vars_json, NULL, &r->tokens, &e);
+    if (sv_json_starved() || st == SENNIT_NOMEM)
+        return no_memory(err);
+    if (st != SENNIT_OK)
+        return sv_fail_status(err, &e, "messages");
     r->ids = r->tokens.ids;
     r->n_ids = r->tokens.n_ids;
     return check_length(f, call, "messages", r, err);

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "serve/call.h"
+#include "serve/json.h"
 #include "serve/text.h"
 
 static struct sv_call call;
@@ -100,23 +101,23 @@ static void test_body(void **state)
 {
     (void)state;
     not_json("", 0, "empty");
-    not_json("{", 1, "the text ends where a name in quotes is expected");
-    not_json("{} x", 4, "'x' where the end is expected");
+    not_json("{", 1, "string or '}' expected near end of file");
+    not_json("{} x", 4, "end of file expected near 'x'");
     not_json("[]", 2, "must be a JSON object, not an empty array");
     not_json("7", 1, "must be");
-    not_json("{\"a\":1,\"a\":2}", 13, "the name \"a\" for the second time (line 1, column 11)");
-    not_json("{\"a\":\"\xff\"}", 9, "byte 0xff is not UTF-8 (line 1, column 7)");
-    not_json("{\"a\":\"\\ud800\"}", 14, "surrogate");
-    not_json("{\"a\":\"\xed\xa0\x80\"}", 11, "not UTF-8");
+    not_json("{\"a\":1,\"a\":2}", 13, "duplicate object key near '\"a\"' (line 1, column 10)");
+    not_json("{\"a\":\"\xff\"}", 9, "unable to decode byte 0xff");
+    not_json("{\"a\":\"\\ud800\"}", 14, "invalid Unicode '\\uD800'");
+    not_json("{\"a\":\"\xed\xa0\x80\"}", 11, "unable to decode byte 0xed");
     not_json("\xEF\xBB\xBF{}", 5, "byte order mark");
-    not_json("{\"n\":99999999999999999999}", 26, "64 bits");
-    not_json("{\"n\":1e999}", 11, "does not fit");
-    not_json("{\"n\":NaN}", 9, "'N' where a value is expected");
-    not_json("{\"a\0b\":1}", 9, "write \\u0000");
-    not_json("{}\0", 3, "byte 0x00 where the end is expected");
+    not_json("{\"n\":99999999999999999999}", 26, "too big integer");
+    not_json("{\"n\":1e999}", 11, "real number overflow");
+    not_json("{\"n\":NaN}", 9, "invalid token near 'NaN'");
+    not_json("{\"a\0b\":1}", 9, "control character");
+    not_json("{}\0", 3, "a NUL byte (line 1, column 3)");
     char deep[400];
     memset(deep, '[', sizeof deep);
-    not_json(deep, sizeof deep, "more than 100 deep");
+    not_json(deep, sizeof deep, "too many levels of arrays and objects: the most is 100 (line 1, column 101)");
     assert_false(parse_n(SV_CHAT, "{}", 2));
     expect_error("messages", "missing");
     assert_false(parse_n(SV_COMPLETION, "{\"prompt\":null}", 15));
@@ -539,7 +540,7 @@ static void test_tool_calls(void **state)
     for (int i = 0; i < 300; i++)
         memcpy(deep + 1 + 7 * i, "{\\\"a\\\":", 8);
     memcpy(deep + 1 + 2100, "\"", 2);
-    expect_no_arguments(deep, "more than 64 deep");
+    expect_no_arguments(deep, "too many levels of arrays and objects: the most is 64");
     NO_MESSAGE("{\"role\":\"assistant\",\"tool_calls\":{}}", "messages[1].tool_calls", "an array");
     NO_MESSAGE("{\"role\":\"assistant\",\"tool_calls\":[1]}", "messages[1].tool_calls[0]", "an object");
     NO_MESSAGE("{\"role\":\"assistant\",\"tool_calls\":[{}]}", "messages[1].tool_calls[0].id", "a string");
@@ -573,5 +574,6 @@ int main(void)
         cmocka_unit_test(test_messages_list), cmocka_unit_test(test_members),
         cmocka_unit_test(test_tool_calls),
     };
+    sv_json_init();
     return cmocka_run_group_tests(tests, NULL, teardown);
 }
