@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "serve/alloc.h"
+#include "serve/json.h"
 #include "serve/prepare.h"
 #include "support/tiny_model.h"
 
@@ -33,15 +34,6 @@ static bool allow(size_t n_bytes)
         return true;
     failed = failed || left == 0;
     return left-- != 0; /* one fails, then all succeed again */
-}
-
-/* jansson's own reader, which reads a template's variables in the library, takes a lack of memory for wrong JSON at
- * times: a chat is tried without that. */
-static bool json_fails;
-
-static void *json_alloc(size_t n_bytes)
-{
-    return !json_fails || allow(n_bytes) ? malloc(n_bytes) : NULL;
 }
 
 static void *library_alloc(void *ctx, void *ptr, size_t old_bytes, size_t new_bytes)
@@ -73,7 +65,7 @@ static int setup(void **state)
         .allocator = allocator, .n_threads = 1, .max_rows = 1, .max_waiting = QUEUE, .cache_bytes = 1 << 20};
     int fd = mkstemp(path);
     (void)state;
-    json_set_alloc_funcs(json_alloc, free);
+    sv_json_init();
     sv_alloc_hook = allow;
     spec.context_length = CONTEXT;
     tiny_model_write(&spec, path);
@@ -280,7 +272,6 @@ static void test_memory(void **state)
             assert_in_range(n, 0, 20000);
             left = n;
             failed = false;
-            json_fails = calls[i].endpoint != SV_CHAT;
             prepare(&job, calls[i].endpoint, calls[i].body);
             left = -1;
             hit = failed;
