@@ -122,7 +122,7 @@ static void prepare(struct sv_job *job, enum sv_endpoint endpoint, const char *b
     assert_null(job->call.vars_json);
 }
 
-/* ---- what is refused -------------------------------------------------------------------------------------------- */
+/* ---- what is refused ------------------------------------------------------------------------------------------- */
 
 struct refusal {
     enum sv_endpoint endpoint;
@@ -252,7 +252,7 @@ static void test_seed(void **state)
     assert_true(seeds[0] != seeds[1]);
 }
 
-/* ---- no memory -------------------------------------------------------------------------------------------------- */
+/* ---- no memory ------------------------------------------------------------------------------------------------- */
 
 static void test_memory(void **state)
 {
