@@ -22,7 +22,7 @@ for arg in "$@"; do
     esac
 done
 
-need_packages $build_packages $fetch_packages libcmocka-dev clang qemu-user binutils python3-venv
+need_packages $build_packages $fetch_packages libcmocka-dev clang qemu-user binutils python3-venv curl openssl
 SENNIT_SMOLLM2=$(scripts/fetch-smollm2.sh) || SENNIT_SMOLLM2=
 [ -n "$SENNIT_SMOLLM2" ] || say "WITHOUT THE MODEL: the tests that need it will be skipped"
 if [ -z "${SENNIT_OPENAI_PYTHON:-}" ]; then
