@@ -214,6 +214,7 @@ def arguments():
 
 def main():
     args = arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that a server that runs is ended
     started, load_average = time.time(), os.getloadavg()[0]
     results = {threads: [] for threads in args.threads}
     for index in range(args.pairs):
