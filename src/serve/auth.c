@@ -1,6 +1,7 @@
 /* API keys. Every key lies zero-padded in a slot of one length, so that a comparison always walks the same bytes. */
 #include "serve/auth.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -199,4 +200,44 @@ bool sv_keys_match(const struct sv_keys *keys, const char *header)
         found |= same(&keys->keys[i], &given);
     explicit_bzero(&given, sizeof given);
     return found != 0;
+}
+
+/* ---- pages in browsers ----------------------------------------------------------------------------------------- */
+
+static bool ends_name(const char *at)
+{
+    return *at == '\0' || *at == ':';
+}
+
+static bool is_loopback_v4(const char *text, size_t n)
+{
+    char copy[16];
+    struct in_addr at;
+    if (n >= sizeof copy)
+        return false;
+    memcpy(copy, text, n);
+    copy[n] = '\0';
+    return inet_pton(AF_INET, copy, &at) == 1 && ntohl(at.s_addr) >> 24 == 127;
+}
+
+bool sv_host_is_local(const char *host)
+{
+    static const char local[] = "localhost", v6[] = "[::1]";
+    if (!host)
+        return true;
+    if (strncmp(host, v6, sizeof v6 - 1) == 0)
+        return ends_name(host + sizeof v6 - 1);
+    size_t n = strcspn(host, ":"), n_local = sizeof local - 1;
+    if (is_loopback_v4(host, n))
+        return true;
+    return n >= n_local && strncasecmp(host + n - n_local, local, n_local) == 0 &&
+           (n == n_local || host[n - n_local - 1] == '.');
+}
+
+bool sv_origin_may(const char *origin, const char *host, const char *allowed)
+{
+    if (!origin || (allowed && (strcmp(allowed, "*") == 0 || strcmp(allowed, origin) == 0)))
+        return true;
+    const char *name = strstr(origin, "://");
+    return name && host && strcasecmp(name + 3, host) == 0;
 }

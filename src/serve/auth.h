@@ -1,4 +1,5 @@
-/* API keys: read from a file, compared in constant time. */
+/* Who may use the server: API keys, read from a file and compared in constant time; and, where none are asked for,
+ * whether a browser was sent here by somebody else's page. */
 #ifndef SERVE_AUTH_H
 #define SERVE_AUTH_H
 
@@ -16,5 +17,13 @@ void sv_keys_free(struct sv_keys *keys); /* wipes; NULL is fine */
 /* header: the Authorization header's value or NULL. "Bearer KEY", scheme in any case. The time depends on the
  * header's length and the number of keys alone. */
 bool sv_keys_match(const struct sv_keys *keys, const char *header);
+
+/* host: the Host header's value or NULL. Does it name this machine (localhost, *.localhost, 127.x.x.x, [::1], with
+ * any port)? A page whose own name was made to point here (DNS rebinding) shows by its name. NULL does: browsers always
+ * send it. */
+bool sv_host_is_local(const char *host);
+/* origin: the Origin header's value or NULL (no browser, or nothing that could change or cost anything). Is it the
+ * page that `allowed` (--cors-origin; NULL = none, "*" = any) names, or one of the server's own `host`? */
+bool sv_origin_may(const char *origin, const char *host, const char *allowed);
 
 #endif

@@ -119,6 +119,7 @@ static bool write_port(const struct sv_options *o, const struct sv_place *place)
 static int serve_at(struct sv_server *s, const struct sv_place *place, const char *cert, const char *key)
 {
     struct sennit_error err = {0};
+    s->loopback = place->loopback;
     if (!sv_listen(place, &err) || !sv_http_start(s, cert, key, &err)) {
         cli_error("%s", err.message);
         sv_http_stop(s);

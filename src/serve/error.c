@@ -12,8 +12,9 @@ static const char *type_of(int http)
 {
     switch (http) {
     case 401:
-    case 403:
         return "authentication_error";
+    case 403:
+        return "permission_error";
     case 404:
         return "not_found_error";
     case 429:

@@ -8,8 +8,8 @@
 
 struct sv_error {
     int http;             /* 400 ... 599 */
-    const char *type;     /* "invalid_request_error", "authentication_error", "not_found_error", "rate_limit_error",
-                           "server_error", "service_unavailable_error"; borrowed for ever */
+    const char *type;   /* "invalid_request_error", "authentication_error", "permission_error", "not_found_error",
+                           "rate_limit_error", "server_error", "service_unavailable_error"; borrowed for ever */
     const char *code;     /* "context_length_exceeded", "model_not_found" ...; NULL = null */
     char param[64];       /* the field that is wrong; "" = null */
     char message[768];    /* UTF-8, complete, says what to do */

@@ -49,6 +49,25 @@ static bool is_get(const char *method)
     return strcmp(method, "GET") == 0 || strcmp(method, "HEAD") == 0;
 }
 
+/* Without keys everybody on this machine may ask, but not a page from elsewhere through somebody's browser. */
+static bool check_page(const struct sv_job *job, struct sv_error *err)
+{
+    const struct sv_server *s = job->server;
+    const char *host = MHD_lookup_connection_value(job->mhd, MHD_HEADER_KIND, MHD_HTTP_HEADER_HOST);
+    const char *origin = MHD_lookup_connection_value(job->mhd, MHD_HEADER_KIND, MHD_HTTP_HEADER_ORIGIN);
+    if (s->keys || s->options->no_auth)
+        return true;
+    if (s->loopback && !sv_host_is_local(host))
+        return sv_fail(err, 403, "host_not_allowed", NULL,
+                       "this server was asked by the name '%s', and answers to localhost, 127.0.0.1 and [::1] alone "
+                       "as long as it has no keys; to serve other names start it with --api-key-file, or --no-auth",
+                       host);
+    if (!sv_origin_may(origin, host, s->options->cors_origin))
+        return sv_fail(err, 403, "origin_not_allowed", NULL,
+                       "pages of %s may not use this server; start it with --cors-origin to let them", origin);
+    return true;
+}
+
 /* May this request be handled at all? */
 static bool admit(const struct sv_job *job, struct sv_error *err)
 {
@@ -59,6 +78,8 @@ static bool admit(const struct sv_job *job, struct sv_error *err)
         return sv_fail(err, 401, auth ? "invalid_api_key" : "missing_api_key", NULL,
                        auth ? "the API key is not one of this server's"
                             : "this server asks for an API key: send the header 'Authorization: Bearer KEY'");
+    if (!open && !check_page(job, err))
+        return false;
     if (!job->route)
         return sv_fail(err, 404, "not_found", NULL,
                        "there is no %s here; this server has POST /v1/chat/completions, POST /v1/completions, "

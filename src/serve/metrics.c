@@ -266,7 +266,7 @@ static void write_gauges(const struct sv_gauges *g, struct sv_buf *out)
  * first happens. */
 static bool is_usual(int status)
 {
-    static const int usual[] = {200, 400, 401, 404, 405, 413, 429, 500, 503, 504};
+    static const int usual[] = {200, 400, 401, 403, 404, 405, 413, 429, 500, 503, 504};
     for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
         if (usual[i] == status)
             return true;

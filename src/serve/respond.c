@@ -22,6 +22,7 @@ static enum sv_refusal refusal_of(const struct sv_error *err)
         return SV_REFUSED_SHUTDOWN;
     switch (err->http) {
     case 401:
+    case 403:
         return SV_REFUSED_AUTH;
     case 404:
     case 405:

@@ -47,6 +47,7 @@ struct sv_server {
     const struct sv_options *options;
     struct sv_facts facts;
     struct sv_keys *keys; /* NULL = no keys are asked for */
+    bool loopback;        /* only programs on this machine reach it */
     struct sv_metrics *metrics;
     struct sv_log_options log;
     struct MHD_Daemon *daemon;

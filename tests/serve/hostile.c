@@ -174,7 +174,7 @@ static void huge_body(bool chunked, size_t total)
     size_t n_piece = (size_t)n_head + PIECE + (chunked ? 2 : 0), sent = 0;
     char length[64];
     snprintf(length, sizeof length, "Content-Length: %zu\r\n", total);
-    http_sendf(&c, "POST /v1/completions HTTP/1.1\r\nHost: a\r\n%s\r\n",
+    http_sendf(&c, "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n%s\r\n",
                chunked ? "Transfer-Encoding: chunked\r\n" : length);
     while (sent < total && http_send(&c, piece, n_piece) && !http_wait_readable(&c, 0))
         sent += PIECE;
@@ -208,14 +208,16 @@ static void expect_continue(void)
     struct http_conn c;
     struct http_response r = {0};
     connect_to(&c);
-    http_sendf(&c, "POST /v1/completions HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: %zu\r\n\r\n",
-               strlen(good));
+    http_sendf(
+        &c, "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: %zu\r\n\r\n",
+        strlen(good));
     CHECK(http_wait_readable(&c, 5000 * SLOW), "no 100");
     http_sendf(&c, "%s", good);
     CHECK(http_read(&c, &r, 10000 * SLOW) == HTTP_OK && r.status == 200, "status %d after 100", r.status);
     http_response_free(&r);
-    http_sendf(&c, "POST /v1/completions HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n",
-               100 * MB);
+    http_sendf(
+        &c, "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n",
+        100 * MB);
     CHECK(http_read(&c, &r, 10000 * SLOW) == HTTP_OK && r.status == 413, "status %d for an announced size", r.status);
     http_response_free(&r);
     http_close(&c);
@@ -253,7 +255,8 @@ static void methods_and_paths(void)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char request[256];
         struct http_response r = {0};
-        snprintf(request, sizeof request, "%s HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", cases[i].line);
+        snprintf(request, sizeof request, "%s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+                 cases[i].line);
         int status = raw(request, &r, 10000 * SLOW);
         CHECK(status == cases[i].status || (cases[i].other && status == cases[i].other), "status %d for %s", status,
               cases[i].line);
@@ -286,15 +289,16 @@ static void old_and_odd_http(void)
         "GET /health HTTP/9.9\r\n\r\n",
         "GET /health HTTP/1.1\r\n\r\n", /* no Host */
         "GET /health HTTP/1.1\r\nHost : a\r\n\r\n",
-        "POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length : 2\r\n\r\n{}",
-        "POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: -5\r\n\r\n",
-        "POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: x\r\n\r\n",
-        "POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999999999999999999\r\n\r\n",
-        "POST /v1/completions HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
-        "POST /v1/completions HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffffff\r\n",
-        "POST /v1/completions HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: bogus\r\n\r\n",
-        "POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}x",
-        "POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n"
+        "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length : 2\r\n\r\n{}",
+        "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: -5\r\n\r\n",
+        "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: x\r\n\r\n",
+        "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999999999999999\r\n\r\n",
+        "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: "
+        "chunked\r\n\r\nffffffffffffffffff\r\n",
+        "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: bogus\r\n\r\n",
+        "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}x",
+        "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n"
         "2\r\n{}\r\n0\r\n\r\n",
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
@@ -317,7 +321,8 @@ static void big_headers(void)
     char *request = malloc(N + 512);
     CHECK(request, "no memory");
     for (int where = 0; where < 3; where++) { /* one long header, a long path, many headers */
-        size_t n = (size_t)snprintf(request, 512, where == 1 ? "GET /" : "GET /health HTTP/1.1\r\nHost: a\r\n");
+        size_t n =
+            (size_t)snprintf(request, 512, where == 1 ? "GET /" : "GET /health HTTP/1.1\r\nHost: localhost\r\n");
         while (n < N)
             n += (size_t)snprintf(request + n, 64,
                                   where == 2 ? "X-Header-%zu: value\r\n" : "aaaaaaaaaaaaaaaaaaaaaaaaaaa", n);
@@ -325,7 +330,7 @@ static void big_headers(void)
         struct http_response r = {0};
         connect_to(&c);
         http_send(&c, request, n);
-        http_sendf(&c, where == 1 ? " HTTP/1.1\r\nHost: a\r\n\r\n" : "\r\n\r\n");
+        http_sendf(&c, where == 1 ? " HTTP/1.1\r\nHost: localhost\r\n\r\n" : "\r\n\r\n");
         enum http_result result = http_read(&c, &r, 10000 * SLOW);
         CHECK(result == HTTP_RESET || result == HTTP_CLOSED ||
                   (result == HTTP_OK && (r.status == 431 || r.status == 414 || r.status == 413 || r.status == 400)),
@@ -347,8 +352,8 @@ static void pipelined(void)
         char body[128];
         int n =
             snprintf(body, sizeof body, "{\"prompt\": \"hello\", \"max_tokens\": %d, \"ignore_eos\": true}", i + 1);
-        http_sendf(&c, "POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s", n, body);
-        http_sendf(&c, "GET /health HTTP/1.1\r\nHost: a\r\n\r\n");
+        http_sendf(&c, "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s", n, body);
+        http_sendf(&c, "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
     }
     for (int i = 0; i < N; i++) {
         struct answer a;
@@ -371,14 +376,15 @@ static void in_pieces(void)
     struct answer a;
     char request[512];
     int n = snprintf(request, sizeof request,
-                     "POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: %zu\r\n\r\n%s", strlen(good), good);
+                     "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %zu\r\n\r\n%s",
+                     strlen(good), good);
     connect_to(&c);
     for (int i = 0; i < n; i++)
         http_send(&c, request + i, 1);
     read_answer(&c, false, &a);
     CHECK(a.http == 200, "status %d", a.http);
     answer_free(&a);
-    http_sendf(&c, "POST /v1/completions HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
+    http_sendf(&c, "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n");
     for (const char *p = good; *p; p++)
         http_sendf(&c, "1\r\n%c\r\n", *p);
     http_sendf(&c, "0\r\n\r\n");
@@ -396,7 +402,7 @@ static void slow_clients(void)
     connect_to(&silent);
     connect_to(&in_head);
     connect_to(&in_body);
-    http_sendf(&in_body, "POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n");
+    http_sendf(&in_body, "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n");
     const char *head = "GET /health HTTP/1.1\r\nHost: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
     double from = http_now();
     bool open = true;
@@ -429,7 +435,7 @@ static void many_connections(void)
     }
     for (int i = 0; i < N; i++) {
         connect_to(&conns[i]);
-        http_sendf(&conns[i], i % 2 ? "GET /hea" : "GET /health HTTP/1.1\r\nHost: a\r\n\r\n");
+        http_sendf(&conns[i], i % 2 ? "GET /hea" : "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
     }
     for (int i = 0; i < N; i += 2) {
         struct http_response r = {0};

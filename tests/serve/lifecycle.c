@@ -292,7 +292,7 @@ static void tls(void)
     struct http_conn silent, plain; /* one that says nothing, one that speaks plain HTTP: others are served */
     struct http_response r = {0};
     CHECK(http_connect(&silent, s.port) && http_connect(&plain, s.port), "cannot connect");
-    http_sendf(&plain, "GET /health HTTP/1.1\r\nHost: a\r\n\r\n");
+    http_sendf(&plain, "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
     for (int i = 0; i < 3; i++) {
         int code = server_run(fetch, &out);
         CHECK(code == 0 && strstr(out, "\"text_completion\""), "curl: %d, %s", code, out);
@@ -329,6 +329,7 @@ static void cors(void)
     CHECK(http_header(&r, "Access-Control-Allow-Origin", value, sizeof value), "%s", r.head);
     http_response_free(&r);
     get(&s, "GET", "/v1/models", "Origin: https://other.example\r\n", &r);
+    CHECK(r.status == 403, "status %d for another page", r.status);
     CHECK(!http_header(&r, "Access-Control-Allow-Origin", value, sizeof value) ||
               strcmp(value, "https://other.example") != 0,
           "any page may use it: %s", r.head);
@@ -339,6 +340,47 @@ static void cors(void)
     CHECK(!http_header(&r, "Access-Control-Allow-Origin", value, sizeof value), "without --cors-origin: %s", r.head);
     http_response_free(&r);
     server_stop(&s);
+}
+
+/* A page that a browser shows may not use a server without keys, by whatever name it comes. */
+static void pages(void)
+{
+    static const struct {
+        const char *headers; /* with the last one's \r\n */
+        int status, status_no_auth;
+    } cases[] = {
+        {"Host: localhost\r\n", 200, 200},
+        {"Host: LocalHost:8080\r\n", 200, 200},
+        {"Host: 127.1.2.3:1\r\n", 200, 200},
+        {"Host: [::1]:8080\r\n", 200, 200},
+        {"Host: chat.localhost\r\n", 200, 200},
+        {"Host: example.org\r\n", 403, 200},
+        {"Host: localhost.example.org\r\n", 403, 200},
+        {"Host: notlocalhost\r\n", 403, 200},
+        {"Host: 127.0.0.1.example.org\r\n", 403, 200},
+        {"Host: 10.0.0.1\r\n", 403, 200},
+        {"Host: localhost:81\r\nOrigin: http://localhost:81\r\n", 200, 200},
+        {"Host: localhost:81\r\nOrigin: http://localhost:82\r\n", 403, 200},
+        {"Host: localhost\r\nOrigin: https://example.org\r\n", 403, 200},
+        {"Host: localhost\r\nOrigin: null\r\n", 403, 200},
+    };
+    for (int no_auth = 0; no_auth < 2; no_auth++) {
+        struct server s;
+        server_start(&s, model(), no_auth ? "--no-auth" : NULL, NULL);
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+            struct http_conn c;
+            struct http_response r = {0};
+            int want = no_auth ? cases[i].status_no_auth : cases[i].status;
+            CHECK(http_connect(&c, s.port), "connect");
+            http_sendf(&c, "GET /v1/models HTTP/1.1\r\n%s\r\n", cases[i].headers);
+            enum http_result got = http_read(&c, &r, 10000);
+            CHECK(got == HTTP_OK && r.status == want, "%s: %s, status %d, not %d", cases[i].headers,
+                  http_result_name(got), r.status, want);
+            http_response_free(&r);
+            http_close(&c);
+        }
+        server_stop(&s);
+    }
 }
 
 /* ---- names and logs -------------------------------------------------------------------------------------------- */
@@ -425,6 +467,7 @@ int main(int argc, char **argv)
     RUN_TEST(keys);
     RUN_TEST(tls);
     RUN_TEST(cors);
+    RUN_TEST(pages);
     RUN_TEST(names);
     RUN_TEST(same_everywhere);
     return 0;
