@@ -19,8 +19,8 @@ void sv_keys_free(struct sv_keys *keys); /* wipes; NULL is fine */
 bool sv_keys_match(const struct sv_keys *keys, const char *header);
 
 /* host: the Host header's value or NULL. Does it name this machine (localhost, *.localhost, 127.x.x.x, [::1], with
- * any port)? A page whose own name was made to point here (DNS rebinding) shows by its name. NULL does: browsers always
- * send it. */
+ * any port)? A page whose own name was made to point here (DNS rebinding) shows by its name. NULL does: browsers
+ * always send it. */
 bool sv_host_is_local(const char *host);
 /* origin: the Origin header's value or NULL (no browser, or nothing that could change or cost anything). Is it the
  * page that `allowed` (--cors-origin; NULL = none, "*" = any) names, or one of the server's own `host`? */
