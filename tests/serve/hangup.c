@@ -44,14 +44,15 @@ static json_t *long_answer(bool stream)
 static void in_headers(struct http_conn *c)
 {
     connect_to(c);
-    http_sendf(c, "POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Le");
+    http_sendf(c, "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Le");
     CHECK(!http_wait_readable(c, 1), "an answer before the end of the headers");
 }
 
 static void in_body(struct http_conn *c)
 {
     connect_to(c);
-    http_sendf(c, "POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 5000\r\n\r\n{\"prompt\": \"hel");
+    http_sendf(c,
+               "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5000\r\n\r\n{\"prompt\": \"hel");
     CHECK(!http_wait_readable(c, 1), "an answer before the end of the body");
 }
 
@@ -67,7 +68,7 @@ static void in_prefill(struct http_conn *c)
     snprintf(body, sizeof body, "{\"max_tokens\": 5000, \"ignore_eos\": true, \"prompt\": ");
     connect_to(c);
     size_t n = strlen(body) + strlen(long_prompt) + 1;
-    http_sendf(c, "POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: %zu\r\n\r\n%s%s}", n, body,
+    http_sendf(c, "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %zu\r\n\r\n%s%s}", n, body,
                long_prompt);
     CHECK(server_wait_rows(&server, 1, 0, 5000 * SLOW), "the prompt is not being read");
 }
@@ -206,7 +207,8 @@ static void hang_up_among_others(const struct phase *phase, enum way way, uint64
         phase->reach(&c);
     } else if (phase->reach == in_prefill) {
         connect_to(&c);
-        http_sendf(&c, "POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: %zu\r\n\r\n{\"prompt\": %s}",
+        http_sendf(&c,
+                   "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %zu\r\n\r\n{\"prompt\": %s}",
                    strlen(long_prompt) + 12, long_prompt);
     } else {
         ask_begin(&server, &c, long_answer(false));

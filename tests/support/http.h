@@ -4,7 +4,7 @@
  *     struct http_conn c;
  *     struct http_response r;
  *     http_connect(&c, port);
- *     http_sendf(&c, "GET /health HTTP/1.1\r\nHost: a\r\n\r\n");
+ *     http_sendf(&c, "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
  *     if (http_read(&c, &r, 1000) == HTTP_OK && r.status == 200) ...
  *     http_response_free(&r);
  *     http_close(&c);
