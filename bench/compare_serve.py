@@ -31,7 +31,7 @@ SIDES = ("sennit", "peer")
 
 
 def sennit_command(args, threads, place):
-    budget = ["--memory", args.memory] if args.memory else []
+    budget = ["--cache-bytes", args.cache_bytes] if args.cache_bytes else []
     return [args.sennit, "serve", "-m", args.model, "--port", "0", "--port-file", str(place / "port"), "--threads",
             str(threads), "--max-rows", str(args.clients), *budget, *args.sennit_options]
 
@@ -197,7 +197,7 @@ def arguments():
     parser.add_argument("--gen", type=int, default=256, help="tokens")
     parser.add_argument("--context", type=int, default=1024, help="llama-server: tokens per slot")
     parser.add_argument("--flash", default="auto", help="llama-server: -fa")
-    parser.add_argument("--memory", help="sennit: --memory")
+    parser.add_argument("--cache-bytes", help="sennit: --cache-bytes")
     parser.add_argument("--pairs", type=int, default=3, help="an odd number")
     parser.add_argument("--noise", type=float, default=0.05, help="share of the CPUs that others may take (0.05)")
     parser.add_argument("--peer-options", type=str.split, default=[], help="further options, in one word")

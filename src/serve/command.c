@@ -65,8 +65,10 @@ static int open_engine(struct sv_server *s)
     if (code != CLI_OK)
         return code;
     const struct sennit_stats *stats = sennit_engine_stats(s->facts.engine);
-    snprintf(s->facts.fingerprint, sizeof s->facts.fingerprint, "sennit-%016llx-n%d-%s",
-             (unsigned long long)s->facts.info->content_hash, SENNIT_NUMERICS, stats->kv_type);
+    const char *pre = o->engine.pre; /* another way to cut text into tokens gives other answers */
+    snprintf(s->facts.fingerprint, sizeof s->facts.fingerprint, "sennit-%016llx-n%d-%s%s%s",
+             (unsigned long long)s->facts.info->content_hash, SENNIT_NUMERICS, stats->kv_type, pre ? "-" : "",
+             pre ? pre : "");
     return CLI_OK;
 }
 

@@ -26,7 +26,7 @@ struct sv_facts {
     const struct sennit_tokenizer *tokenizer;
     struct sennit_engine *engine;
     char alias[256];
-    char fingerprint[64]; /* system_fingerprint */
+    char fingerprint[96]; /* system_fingerprint */
     int64_t created;      /* when the server started, seconds since 1970 */
     bool developer_role;  /* the template knows the role "developer" */
     bool keep_prompts;    /* for the log */

@@ -14,9 +14,10 @@ int main(void)
 }
 #else
 
-enum { N_CLIENTS = 6, AT_ONCE_MS = 2000 };
+enum { N_CLIENTS = 6, AT_ONCE_MS = 1000 };
 
 static struct server server;
+static double told[N_CLIENTS]; /* when each client had its error */
 
 static int health(void)
 {
@@ -39,10 +40,12 @@ static json_t *endless(bool stream)
 }
 
 /* Running and waiting, streamed and not: each ends with an error of its own. */
-static void *client(void *stream)
+static void *client(void *when)
 {
     struct answer a;
-    ask(&server, endless(stream != NULL), &a);
+    bool stream = ((double *)when - told) % 2;
+    ask(&server, endless(stream), &a);
+    *(double *)when = http_now();
     CHECK(a.result == HTTP_OK && a.error, "%s, status %d without an error", http_result_name(a.result), a.http);
     CHECK(a.http >= 500 || (stream && a.http == 200), "status %d", a.http);
     answer_free(&a);
@@ -52,12 +55,18 @@ static void *client(void *stream)
 static void fail(const char *exit_on_failure)
 {
     pthread_t threads[N_CLIENTS];
-    server_start(&server, server_tiny_model(16384), "--max-rows", "2", "--threads", "1", "--test-fail-step", "300",
+    double first = 0, last = 0;
+    server_start(&server, server_tiny_model(16384), "--max-rows", "2", "--threads", "1", "--test-fail-step", "4000",
                  exit_on_failure, NULL);
     for (int i = 0; i < N_CLIENTS; i++)
-        CHECK(pthread_create(&threads[i], NULL, client, i % 2 ? &server : NULL) == 0, "no thread");
-    for (int i = 0; i < N_CLIENTS; i++)
+        CHECK(pthread_create(&threads[i], NULL, client, &told[i]) == 0, "no thread");
+    CHECK(server_wait_rows(&server, 2, N_CLIENTS - 2, 5000 * SLOW), "two do not run, or the others do not wait");
+    for (int i = 0; i < N_CLIENTS; i++) {
         pthread_join(threads[i], NULL);
+        first = i == 0 || told[i] < first ? told[i] : first;
+        last = told[i] > last ? told[i] : last;
+    }
+    CHECK((last - first) * 1000 < AT_ONCE_MS * SLOW, "the last client was told %.2f s after the first", last - first);
 }
 
 static void engine_fails(void)
