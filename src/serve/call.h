@@ -23,7 +23,8 @@ enum {
     SV_MOST_STOPS = 16,
     SV_MOST_STOP_BYTES = 1024,
     SV_MOST_TOP_LOGPROBS = 20,
-    SV_MOST_BIASES = 1024
+    SV_MOST_BIASES = 1024,
+    SV_MOST_ANSWER_BYTES = 512 << 20 /* of an answer that is not streamed, as foreseen */
 };
 
 struct sv_call {

@@ -12,6 +12,7 @@
 #include "serve/loop.h"
 #include "serve/net.h"
 #include "serve/prepare.h"
+#include "serve/text.h"
 
 enum { SPARE_FILES = 64 };
 
@@ -20,6 +21,15 @@ static void on_log(void *ctx, sennit_log_level level, const char *message)
     const struct sv_server *s = ctx;
     if (level >= SENNIT_LOG_WARN || s->options->engine.verbose)
         sv_log_message(&s->log, level, "%s", message);
+}
+
+/* A file's name may be any bytes; the model's must be one that JSON can carry and a client can send back. */
+static void make_utf8(char *name)
+{
+    size_t n = strlen(name), len;
+    for (size_t i = 0; i < n; i += len)
+        if (sv_utf8_step(name + i, n - i, &len) != SV_UTF8_OK)
+            memset(name + i, '?', len);
 }
 
 static void name_model(struct sv_facts *f, const struct sv_options *o)
@@ -33,6 +43,7 @@ static void name_model(struct sv_facts *f, const struct sv_options *o)
     if (n > 5 && strcmp(base + n - 5, ".gguf") == 0)
         n -= 5;
     snprintf(f->alias, sizeof f->alias, "%.*s", (int)(n < 200 ? n : 200), base);
+    make_utf8(f->alias);
 }
 
 static void gather_facts(struct sv_server *s, const struct sennit_model *model)

@@ -12,17 +12,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 #include "serve/conn.h"
 
 static const struct sv_route routes[] = {
-    {"/v1/chat/completions", "POST, OPTIONS", false, "chatcmpl", NULL, SV_CHAT},
-    {"/v1/completions", "POST, OPTIONS", false, "cmpl", NULL, SV_COMPLETION},
-    {"/v1/models", "GET, HEAD, OPTIONS", false, "req", sv_page_models, SV_CHAT},
-    {"/v1/models/*", "GET, HEAD, OPTIONS", false, "req", sv_page_model, SV_CHAT},
-    {"/health", "GET, HEAD, OPTIONS", true, "req", sv_page_health, SV_CHAT},
-    {"/metrics", "GET, HEAD, OPTIONS", false, "req", sv_page_metrics, SV_CHAT},
+    {"/v1/chat/completions", "POST", false, "chatcmpl", NULL, SV_CHAT},
+    {"/v1/completions", "POST", false, "cmpl", NULL, SV_COMPLETION},
+    {"/v1/models", "GET, HEAD", false, "req", sv_page_models, SV_CHAT},
+    {"/v1/models/*", "GET, HEAD", false, "req", sv_page_model, SV_CHAT},
+    {"/health", "GET, HEAD", true, "req", sv_page_health, SV_CHAT},
+    {"/metrics", "GET, HEAD", false, "req", sv_page_metrics, SV_CHAT},
 };
 
 static const struct sv_route *find_route(const char *path)
@@ -40,6 +41,11 @@ const char *sv_route_id_prefix(const char *method, const char *path)
 {
     const struct sv_route *r = find_route(path);
     return r && strcmp(method, "POST") == 0 ? r->prefix : "req";
+}
+
+void sv_route_methods(const struct sv_job *job, char *out, size_t cap)
+{
+    snprintf(out, cap, "%s%s", job->route->allow, job->server->options->cors_origin ? ", OPTIONS" : "");
 }
 
 /* ---- the first call -------------------------------------------------------------------------------------------- */
@@ -85,11 +91,48 @@ static bool admit(const struct sv_job *job, struct sv_error *err)
                        "there is no %s here; this server has POST /v1/chat/completions, POST /v1/completions, "
                        "GET /v1/models, GET /v1/models/ID, GET /health and GET /metrics",
                        job->path);
-    if (job->route->get ? !is_get(job->method) : strcmp(job->method, "POST") != 0)
+    if (job->route->get ? !is_get(job->method) : strcmp(job->method, "POST") != 0) {
+        char methods[SV_METHODS_BYTES];
+        sv_route_methods(job, methods, sizeof methods);
         return sv_fail(err, 405, "method_not_allowed", NULL, "%s does not take %s; it takes %s", job->path,
-                       job->method, job->route->allow);
+                       job->method, methods);
+    }
     if (s->phase != SV_OPEN && !open)
         return sv_fail_shutdown(err);
+    return true;
+}
+
+struct framing {
+    unsigned n_lengths, n_codings;
+    bool chunked;
+};
+
+static enum MHD_Result look_at_framing(void *cls, enum MHD_ValueKind kind, const char *name, const char *value)
+{
+    struct framing *f = cls;
+    (void)kind;
+    if (strcasecmp(name, MHD_HTTP_HEADER_CONTENT_LENGTH) == 0)
+        f->n_lengths++;
+    if (strcasecmp(name, MHD_HTTP_HEADER_TRANSFER_ENCODING) == 0) {
+        f->n_codings++;
+        f->chunked = value && strcasecmp(value, "chunked") == 0;
+    }
+    return MHD_YES;
+}
+
+/* Where does the body end? What a proxy before this server may read in another way is refused: the rest of the body
+ * would be the next request to one of them, and libmicrohttpd takes the first length of several, the coding where
+ * both are given, and waits for ever with a coding that it does not know. */
+static bool check_framing(struct MHD_Connection *mhd, struct sv_error *err)
+{
+    struct framing f = {0};
+    MHD_get_connection_values(mhd, MHD_HEADER_KIND, look_at_framing, &f);
+    if (f.n_codings && (f.n_codings > 1 || !f.chunked))
+        return sv_fail(err, 400, "invalid_framing", NULL,
+                       "'chunked' is the only Transfer-Encoding that is read here");
+    if (f.n_lengths + f.n_codings > 1)
+        return sv_fail(err, 400, "invalid_framing", NULL,
+                       "the request says more than once how long its body is (Content-Length, Transfer-Encoding)");
     return true;
 }
 
@@ -117,6 +160,8 @@ static enum MHD_Result begin(struct sv_job *job)
 {
     const struct sv_server *s = job->server;
     struct sv_error err;
+    if (!check_framing(job->mhd, &err))
+        return sv_respond_error(job, &err);
     bool ok = is_preflight(job) || admit(job, &err);
     if (ok && content_length(job->mhd) > s->options->max_body)
         ok = sv_fail(&err, 413, "request_too_large", NULL,
@@ -321,8 +366,10 @@ void sv_http_quiesce(struct sv_server *s)
 
 void sv_http_stop(struct sv_server *s)
 {
-    if (s->daemon)
-        MHD_stop_daemon(s->daemon);
+    if (s->daemon) {
+        MHD_stop_daemon(s->daemon); /* closes the socket that it listens on */
+        s->listen_fd = -1;
+    }
     s->daemon = NULL;
     if (s->no_memory)
         MHD_destroy_response(s->no_memory);

@@ -7,7 +7,7 @@
 /* A path of the API. */
 struct sv_route {
     const char *path;   /* with a '*' at its end: any rest */
-    const char *allow;  /* methods, for 405 */
+    const char *allow;  /* methods, but for OPTIONS */
     bool open;          /* needs no key */
     const char *prefix; /* of the request's id */
     /* GET: answers. rest: what the '*' stands for. NULL = POST of an endpoint. */
@@ -15,6 +15,9 @@ struct sv_route {
     enum sv_endpoint endpoint;
 };
 const char *sv_route_id_prefix(const char *method, const char *path);
+enum { SV_METHODS_BYTES = 32 };
+/* "GET, HEAD", of a job with a route; with ", OPTIONS" where browsers are let in. out: [SV_METHODS_BYTES]. */
+void sv_route_methods(const struct sv_job *job, char *out, size_t cap);
 
 /* tls_cert, tls_key: PEM texts or NULL. */
 bool sv_http_start(struct sv_server *s, const char *tls_cert, const char *tls_key, struct sennit_error *err);

@@ -91,10 +91,14 @@ static void wrong_at(struct sv_json_problem *problem, const char *text, size_t a
 
 /* ---- reading --------------------------------------------------------------------------------------------------- */
 
+/* What jansson needs for a value, about: "{}," is 3 bytes of text. */
+enum { OBJECT_BYTES = 256, ARRAY_BYTES = 160, MEMBER_BYTES = 112, ITEM_BYTES = 56, STRING_BYTES = 56 };
+
 struct scan {
     const char *s;
     size_t n, i, most_depth;
     size_t depth, bare; /* bytes of the number or word so far */
+    uint64_t need;      /* bytes of memory for the values so far */
 };
 
 /* From behind a quote to behind the next; NULL, or what is wrong at i. */
@@ -114,10 +118,36 @@ static const char *scan_string(struct scan *c)
     return NULL;
 }
 
+static size_t value_bytes(char b)
+{
+    switch (b) {
+    case '{':
+        return OBJECT_BYTES;
+    case '[':
+        return ARRAY_BYTES;
+    case ':':
+        return MEMBER_BYTES;
+    case ',':
+        return ITEM_BYTES;
+    case '"':
+        return STRING_BYTES;
+    default:
+        return 0;
+    }
+}
+
+static bool needs_too_much(const struct scan *c)
+{
+    return c->need > SV_JSON_BYTES + (uint64_t)SV_JSON_FACTOR * c->n;
+}
+
 /* One byte outside of strings, or a whole string. */
 static const char *scan_step(struct scan *c)
 {
     char b = c->s[c->i];
+    c->need += value_bytes(b);
+    if (needs_too_much(c))
+        return "too many values for a text of this size";
     switch (b) {
     case '\0':
         return "a NUL byte";
@@ -187,7 +217,7 @@ json_t *sv_json_read(const char *text, size_t n_bytes, size_t most_depth, struct
     char limit[40] = "";
     if (c.bare > SV_MOST_BARE)
         snprintf(limit, sizeof limit, ": the most is %d bytes", SV_MOST_BARE);
-    else if (c.i < n_bytes && (text[c.i] == '[' || text[c.i] == '{'))
+    else if (!needs_too_much(&c) && c.i < n_bytes && (text[c.i] == '[' || text[c.i] == '{'))
         snprintf(limit, sizeof limit, ": the most is %zu", most_depth);
     wrong_at(problem, text, c.i, wrong, limit);
     return NULL;

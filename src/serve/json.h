@@ -21,6 +21,9 @@ enum { SV_MOST_BARE = 30 };
 void sv_json_watch(void);
 bool sv_json_starved(void);
 
+/* Values may need about so many bytes of memory, and so many more for each byte of the text. */
+enum { SV_JSON_BYTES = 64 << 20, SV_JSON_FACTOR = 8 };
+
 struct sv_json_problem {
     bool no_memory;
     char text[160]; /* what is wrong and where: "unexpected token near ']' (line 1, column 5)"; UTF-8, printable */
@@ -28,7 +31,7 @@ struct sv_json_problem {
 
 /* text: [n_bytes], anything. RFC 8259, but: UTF-8 without a mark, no name twice in an object or with a NUL in it,
  * whole numbers of 64 bits with sign, other numbers finite, no number longer than SV_MOST_BARE, at most most_depth
- * (<= 2000) levels. A new reference, or NULL. Watches. */
+ * (<= 2000) levels, no more values than SV_JSON_BYTES allows. A new reference, or NULL. Watches. */
 json_t *sv_json_read(const char *text, size_t n_bytes, size_t most_depth, struct sv_json_problem *problem);
 
 /* Appends a value as compact JSON; sv_json_read gives the same value back. Its strings are valid UTF-8. */

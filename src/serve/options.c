@@ -3,6 +3,8 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "serve/text.h"
+
 #define O(field) offsetof(struct sv_options, field)
 
 static const struct opt place_table[] = {
@@ -134,8 +136,8 @@ int sv_options_check(const struct sv_options *o)
         cli_error("--api-key-file asks clients for keys, --no-auth does not: give one of them");
         return CLI_USAGE;
     }
-    if (o->alias && (o->alias[0] == '\0' || strlen(o->alias) > 200)) {
-        cli_error("--alias wants a name of 1 to 200 bytes");
+    if (o->alias && (o->alias[0] == '\0' || strlen(o->alias) > 200 || !sv_utf8_valid(o->alias, strlen(o->alias)))) {
+        cli_error("--alias wants a name of 1 to 200 bytes in UTF-8");
         return CLI_USAGE;
     }
     if (o->cors_origin && (o->cors_origin[0] == '\0' || strpbrk(o->cors_origin, "\r\n \t"))) {

@@ -123,7 +123,7 @@ enum MHD_Result sv_respond_json(struct sv_job *job, int http, json_t *value)
 enum MHD_Result sv_respond_error(struct sv_job *job, const struct sv_error *err)
 {
     struct sv_buf b = {0};
-    char seconds[16];
+    char seconds[16], methods[SV_METHODS_BYTES];
     job->failed = true;
     if (err != &job->error)
         job->error = *err;
@@ -136,8 +136,10 @@ enum MHD_Result sv_respond_error(struct sv_job *job, const struct sv_error *err)
         MHD_add_response_header(r, "Retry-After", seconds);
     if (r && err->http == 401)
         MHD_add_response_header(r, "WWW-Authenticate", "Bearer");
-    if (r && err->http == 405 && job->route)
-        MHD_add_response_header(r, "Allow", job->route->allow);
+    if (r && err->http == 405 && job->route) {
+        sv_route_methods(job, methods, sizeof methods);
+        MHD_add_response_header(r, "Allow", methods);
+    }
     return queue(job, err->http, "application/json", r);
 }
 
@@ -161,7 +163,9 @@ enum MHD_Result sv_respond_preflight(struct sv_job *job)
 {
     struct MHD_Response *r = MHD_create_response_from_buffer(0, (void *)(uintptr_t) "", MHD_RESPMEM_PERSISTENT);
     if (r) {
-        MHD_add_response_header(r, "Access-Control-Allow-Methods", job->route->allow);
+        char methods[SV_METHODS_BYTES];
+        sv_route_methods(job, methods, sizeof methods);
+        MHD_add_response_header(r, "Access-Control-Allow-Methods", methods);
         MHD_add_response_header(r, "Access-Control-Allow-Headers", "authorization, content-type");
         MHD_add_response_header(r, "Access-Control-Max-Age", "600");
     }

@@ -1,4 +1,5 @@
 /* From a body to requests of the engine: read, tokenize, check, submit. Runs on the preparation thread. */
+#include <malloc.h>
 #include <string.h>
 #include <sys/random.h>
 #include <time.h>
@@ -6,6 +7,8 @@
 #include "serve/alloc.h"
 #include "serve/json.h"
 #include "serve/prepare.h"
+
+enum { LARGE_BODY = 1 << 20 };
 
 /* One prompt as the engine takes it. */
 struct ready {
@@ -138,6 +141,25 @@ static bool all_tokens(const struct sv_facts *f, const struct sv_job *job, struc
 }
 
 /* ---- answer and requests --------------------------------------------------------------------------------------- */
+
+/* About the bytes of a token in an answer: its text; {"token":...,"logprob":...,"bytes":[...]} of an alternative. */
+enum { TEXT_BYTES = 8, LOGPROB_BYTES = 96 };
+
+/* An answer that is not streamed is kept until its last choice ends, however long the others have been there. */
+static bool check_whole(const struct sv_call *call, const struct ready *ready, uint32_t n_ready, struct sv_error *err)
+{
+    uint64_t per_token = TEXT_BYTES + (call->logprobs ? LOGPROB_BYTES * (1 + (uint64_t)call->n_top) : 0), sum = 0;
+    for (uint32_t i = 0; i < n_ready; i++) {
+        uint64_t n = ready[i].max_tokens + (call->echo ? ready[i].n_ids : 0);
+        sum += n * per_token * call->n; /* below 2^33 tokens, 2^11 bytes and 2^7 answers in all */
+    }
+    if (call->stream || sum <= SV_MOST_ANSWER_BYTES)
+        return true;
+    return sv_fail(err, 400, "answer_too_large", NULL,
+                   "the answer may grow to about %llu MiB, and this server keeps at most %d MiB for one that is not "
+                   "streamed. Stream it, or ask for fewer tokens (max_tokens), answers (n) or log-probabilities",
+                   (unsigned long long)(sum >> 20), SV_MOST_ANSWER_BYTES >> 20);
+}
 
 /* 53 bits, which every JSON reader keeps exactly. */
 static uint64_t draw_seed(void)
@@ -274,7 +296,8 @@ static bool prepare(const struct sv_facts *f, struct sv_job *job, struct ready *
         return false;
     if (atomic_load(&job->abandoned))
         return true;
-    return make_answer(f, job, ready, n_ready, seed, err) && submit_all(f, job, ready, n_ready, seed, err);
+    return check_whole(call, ready, n_ready, err) && make_answer(f, job, ready, n_ready, seed, err) &&
+           submit_all(f, job, ready, n_ready, seed, err);
 }
 
 static bool read_and_prepare(const struct sv_facts *f, struct sv_job *job)
@@ -300,6 +323,14 @@ static bool read_and_prepare(const struct sv_facts *f, struct sv_job *job)
     return ok;
 }
 
+/* What a large body has left free in between would stay with the process. */
+static void give_memory_back(void)
+{
+#ifdef __GLIBC__
+    malloc_trim(0);
+#endif
+}
+
 void sv_prepare_job(const struct sv_facts *f, struct sv_job *job)
 {
     if (atomic_load(&job->abandoned))
@@ -307,4 +338,6 @@ void sv_prepare_job(const struct sv_facts *f, struct sv_job *job)
     if (!read_and_prepare(f, job))
         job->failed = true;
     sv_call_release(&job->call);
+    if (job->n_body > LARGE_BODY)
+        give_memory_back();
 }

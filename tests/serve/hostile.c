@@ -315,6 +315,52 @@ static void old_and_odd_http(void)
     alive();
 }
 
+/* A request whose body ends in two ways must not get an answer, and nothing behind it may count as a request. */
+static void two_ends_of_a_body(void)
+{
+    static const char *const headers[] = {
+        "Content-Length: 36\r\nTransfer-Encoding: chunked\r\n",
+        "Transfer-Encoding: chunked\r\nContent-Length: 36\r\n",
+        "transfer-encoding: chunked\r\ncontent-length: 0\r\n",
+        "Content-Length: 0\r\nContent-Length: 36\r\n",
+        "Content-Length: 36\r\nContent-Length: 36\r\n",
+        "Transfer-Encoding: xchunked\r\n",
+        "Transfer-Encoding: gzip, chunked\r\n",
+        "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n",
+    };
+    for (size_t i = 0; i < sizeof headers / sizeof *headers; i++) {
+        struct http_conn c;
+        struct http_response r = {0}, second = {0};
+        json_t *root;
+        connect_to(&c);
+        http_sendf(&c,
+                   "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n%s\r\n%zx\r\n%s\r\n0\r\n\r\n"
+                   "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n",
+                   headers[i], strlen(good), good);
+        CHECK(http_read(&c, &r, 5000 * SLOW) == HTTP_OK && r.status == 400, "status %d for %s", r.status, headers[i]);
+        json_t *error = error_of(r.body, r.n_body, &root);
+        const char *code = json_string_value(json_object_get(error, "code"));
+        CHECK(code && strcmp(code, "invalid_framing") == 0, "%s for %s", r.body, headers[i]);
+        json_decref(root);
+        CHECK(http_read(&c, &second, 5000 * SLOW) != HTTP_OK, "a second answer behind %s", headers[i]);
+        http_response_free(&second);
+        http_response_free(&r);
+        http_close(&c);
+    }
+    alive();
+}
+
+/* Without --cors-origin nothing says that OPTIONS would be answered. */
+static void no_options(void)
+{
+    struct http_response r = {0};
+    char allow[64] = "";
+    int status = raw("OPTIONS /v1/models HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", &r, 5000 * SLOW);
+    CHECK(status == 405 && http_header(&r, "Allow", allow, sizeof allow) && strcmp(allow, "GET, HEAD") == 0,
+          "status %d, allowed '%s'", status, allow);
+    http_response_free(&r);
+}
+
 static void big_headers(void)
 {
     enum { N = 200 << 10 };
@@ -698,6 +744,8 @@ int main(int argc, char **argv)
     RUN_TEST(expect_continue);
     RUN_TEST(methods_and_paths);
     RUN_TEST(old_and_odd_http);
+    RUN_TEST(two_ends_of_a_body);
+    RUN_TEST(no_options);
     RUN_TEST(big_headers);
     RUN_TEST(pipelined);
     RUN_TEST(in_pieces);

@@ -214,11 +214,41 @@ static void test_changed_texts(void **state)
     assert_in_range(n_read, 1000, 59000);
 }
 
+/* Small texts of many values are refused before they are read: values need up to 80 times the size of their text. */
+static void test_many_values(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *value;
+        size_t n;
+        bool good;
+    } cases[] = {
+        {"1,", 1000000, true},   {"{},", 100000, true},   {"12345,", 1500000, true}, {"1,", 4000000, false},
+        {"{},", 1000000, false}, {"[],", 1000000, false}, {"\"\",", 4000000, false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        size_t n_value = strlen(cases[i].value), n = 1;
+        char *text = malloc(n_value * cases[i].n + 3);
+        struct sv_json_problem problem;
+        assert_non_null(text);
+        text[0] = '[';
+        for (size_t k = 0; k < cases[i].n; k++, n += n_value)
+            memcpy(text + n, cases[i].value, n_value);
+        text[n++] = '0';
+        text[n++] = ']';
+        json_t *v = sv_json_read(text, n, 10, &problem);
+        assert_int_equal(cases[i].good, v != NULL);
+        assert_true(v || (!problem.no_memory && strstr(problem.text, "too many values")));
+        json_decref(v);
+        free(text);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_good),    cmocka_unit_test(test_bad),           cmocka_unit_test(test_nul),
-        cmocka_unit_test(test_numbers), cmocka_unit_test(test_changed_texts),
+        cmocka_unit_test(test_numbers), cmocka_unit_test(test_changed_texts), cmocka_unit_test(test_many_values),
     };
     sv_json_init();
     sv_json_init(); /* twice is fine */

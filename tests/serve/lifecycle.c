@@ -383,7 +383,51 @@ static void pages(void)
     }
 }
 
+/* ---- answers that are too large to keep ------------------------------------------------------------------------ */
+
+static void large_answers(void)
+{
+    struct server s;
+    struct http_conn c;
+    struct answer a;
+    server_start(&s, server_tiny_model(65536), "--max-rows", "2", "--cache-bytes", "256M", NULL);
+    json_t *body = bodyf("{'prompt': 'a', 'max_tokens': 60000, 'n': 128, 'logprobs': 20}");
+    ask(&s, json_incref(body), &a);
+    CHECK(a.http == 400 && strstr(json_string_value(json_object_get(a.error, "message")), "512 MiB"), "status %d",
+          a.http);
+    answer_free(&a);
+    ask_begin(&s, &c, with(json_incref(body), "stream", json_true()));
+    CHECK(http_wait_readable(&c, 10000 * SLOW), "no stream");
+    struct http_response r = {0};
+    CHECK(http_read_head(&c, &r, 10000 * SLOW) == HTTP_OK && r.status == 200, "status %d of the stream", r.status);
+    http_response_free(&r);
+    http_close(&c);
+    json_decref(body);
+    CHECK(server_wait_idle(&s, 5000 * SLOW), "something is left");
+    server_stop(&s);
+}
+
 /* ---- names and logs -------------------------------------------------------------------------------------------- */
+
+/* Bytes that are no text, in the file's name: JSON cannot carry them. */
+static void odd_file_name(void)
+{
+    struct server s;
+    struct answer a;
+    struct http_response r = {0};
+    char *log;
+    const char *path = server_file("na\xFFme\xC3.gguf");
+    CHECK(symlink(model(), path) == 0, "cannot make %s", path);
+    server_start(&s, path, NULL);
+    CHECK(get(&s, "GET", "/v1/models", "", &r) == 200 && strstr(r.body, "\"na?me?\""), "%s", r.body);
+    http_response_free(&r);
+    ask(&s, with_text(answer_of(2, false), "model", "na?me?"), &a);
+    CHECK(a.http == 200 && strcmp(a.model, "na?me?") == 0, "status %d, model %s", a.http, a.model);
+    answer_free(&a);
+    server_stop(&s);
+    CHECK(server_try(model(), &log, "--alias", "a\xFF", NULL) == 2 && strstr(log, "UTF-8"), "%s", log);
+    free(log);
+}
 
 static void names(void)
 {
@@ -468,6 +512,8 @@ int main(int argc, char **argv)
     RUN_TEST(tls);
     RUN_TEST(cors);
     RUN_TEST(pages);
+    RUN_TEST(large_answers);
+    RUN_TEST(odd_file_name);
     RUN_TEST(names);
     RUN_TEST(same_everywhere);
     return 0;
