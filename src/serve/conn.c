@@ -50,6 +50,7 @@ static void link_conn(struct sv_conn *conn)
         s->conns->prev = conn;
     s->conns = conn;
     s->n_conns++;
+    s->n_strangers++;
 }
 
 struct sv_conn *sv_conn_open(struct sv_server *s, struct MHD_Connection *mhd)
@@ -83,6 +84,7 @@ void sv_conn_close(struct sv_conn *conn)
     if (conn->next)
         conn->next->prev = conn->prev;
     s->n_conns--;
+    s->n_strangers -= !conn->known;
     sv_free(conn);
 }
 
@@ -90,6 +92,8 @@ void sv_conn_asks(struct sv_conn *conn)
 {
     if (!conn)
         return;
+    conn->server->n_strangers -= !conn->known;
+    conn->known = true;
     double by = cli_now() + conn->server->options->request_timeout;
     if (conn->deadline <= 0 || conn->deadline > by)
         conn->deadline = by;

@@ -13,6 +13,7 @@ struct sv_conn {
     struct sv_job *job;          /* what is being asked or answered, or NULL */
     int fd;                      /* libmicrohttpd's */
     bool peer_ended;             /* the peer will send no more */
+    bool known;                  /* a request line was read: with TLS, the handshake is over */
     double deadline;             /* cli_now() by which a request must be whole; 0 = none */
     char client[64];             /* "127.0.0.1:1234" */
 };

@@ -212,13 +212,34 @@ static void tick(struct sv_server *s, double *last)
         sv_conn_tick(conn, now);
 }
 
+/* Is there a request whose bytes may be under way although no descriptor says so? */
+static bool anything_moves(const struct sv_server *s)
+{
+    for (const struct sv_job *job = s->jobs; job; job = job->next)
+        if (!job->suspended)
+            return true;
+    return false;
+}
+
+/* libmicrohttpd 0.9.75 does not see that a handshake of TLS has nothing to read, and wants to be run again at once,
+ * as long as the peer likes. So while there are strangers, runs that follow nothing are spaced; what happens meanwhile
+ * ends the wait. */
+static int pause_ms(const struct sv_server *s)
+{
+    enum { FREE_RUNS = 2, MOST_SHIFT = 6 };
+    if (!s->options->tls_cert || s->n_strangers == 0 || s->n_idle_runs < FREE_RUNS)
+        return 0;
+    uint32_t shift = s->n_idle_runs - FREE_RUNS;
+    return anything_moves(s) ? 1 : 1 << (shift < MOST_SHIFT ? shift : MOST_SHIFT);
+}
+
 static int wait_ms(const struct sv_server *s)
 {
     MHD_UNSIGNED_LONG_LONG ms;
     int most = s->n_conns || s->phase != SV_OPEN ? TICK_MS : -1;
     if (MHD_get_timeout(s->daemon, &ms) == MHD_YES && (most < 0 || ms < (MHD_UNSIGNED_LONG_LONG)most))
         most = ms > 60000 ? 60000 : (int)ms;
-    return most;
+    return most == 0 ? pause_ms(s) : most;
 }
 
 /* May free connections and jobs: comes after all events of a batch. A daemon that is full has stopped to accept, and
@@ -254,6 +275,7 @@ int sv_loop_run(struct sv_server *s)
     } else {
         while (!may_leave(s)) {
             int n = epoll_wait(s->epoll_fd, events, MOST_EVENTS, wait_ms(s));
+            s->n_idle_runs = n > 0 ? 0 : s->n_idle_runs + 1;
             for (int i = 0; i < n; i++)
                 handle(s, events[i].data.ptr);
             run_daemon(s);

@@ -57,6 +57,8 @@ struct sv_server {
     struct sv_job *jobs;
     struct sv_conn *conns;
     uint32_t n_jobs, n_preparing, n_streams, n_conns;
+    uint32_t n_strangers; /* connections that have not asked anything yet */
+    uint32_t n_idle_runs; /* runs of the daemon since anything happened */
     uint64_t body_bytes; /* buffered now, over all jobs */
     enum sv_phase phase;
     double leave_at; /* cli_now() */

@@ -428,23 +428,31 @@ static void broken_calls_are_content(void)
 
 /* ---- TLS ------------------------------------------------------------------------------------------------------- */
 
+/* False, and says so, where the programs for it are not there. */
+static bool make_certificate(const char *cert, const char *key)
+{
+    char *out;
+    const char *make[] = {"openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes",        "-keyout", key,
+                          "-out",    cert,  "-days", "2",       "-subj",    "/CN=localhost", NULL};
+    int made = server_run(make, &out);
+    free(out);
+    int has_curl = server_run((const char *const[]){"curl", "--version", NULL}, &out);
+    free(out);
+    if (made == 0 && has_curl == 0)
+        return true;
+    printf("SKIPPED: needs openssl and curl; ");
+    return false;
+}
+
 /* A client that leaves is noticed behind TLS too. */
 static void tls_hangup(void)
 {
     struct server s;
     char *out, url[64], metrics[64];
     const char *cert = server_file("cert.pem"), *key = server_file("key.pem");
-    const char *make[] = {"openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes",        "-keyout", key,
-                          "-out",    cert,  "-days", "2",       "-subj",    "/CN=localhost", NULL};
     const char *look[] = {"curl", "-k", "-s", "-S", "-f", "-m", "60", metrics, NULL};
-    int made = server_run(make, &out);
-    free(out);
-    int has_curl = server_run((const char *const[]){"curl", "--version", NULL}, &out);
-    free(out);
-    if (made != 0 || has_curl != 0) {
-        printf("SKIPPED: needs openssl and curl; ");
+    if (!make_certificate(cert, key))
         return;
-    }
     server_start(&s, model(), "--threads", "1", "--tls-cert", cert, "--tls-key", key, NULL);
     snprintf(url, sizeof url, "https://127.0.0.1:%u/v1/completions", s.port);
     snprintf(metrics, sizeof metrics, "https://127.0.0.1:%u/metrics", s.port);
@@ -471,6 +479,43 @@ static void tls_hangup(void)
     server_stop(&s);
 }
 
+static double cpu_seconds(const char *const *look)
+{
+    char *out;
+    int code = server_run(look, &out);
+    const char *at = strstr(out, "\nprocess_cpu_seconds_total ");
+    CHECK(code == 0 && at, "curl: %d, %.300s", code, out);
+    double seconds = strtod(strchr(at + 1, ' '), NULL);
+    free(out);
+    return seconds;
+}
+
+/* A handshake that stops in its middle costs no time, and nobody else waits for it. */
+static void tls_silence(void)
+{
+    static const char beginning[] = {0x16, 0x03, 0x01, 0x02, 0x00, 0x01};
+    struct server s;
+    struct http_conn c[8];
+    char metrics[64];
+    const char *cert = server_file("cert2.pem"), *key = server_file("key2.pem");
+    const char *look[] = {"curl", "-k", "-s", "-S", "-f", "-m", "60", metrics, NULL};
+    if (!make_certificate(cert, key))
+        return;
+    server_start(&s, model(), "--threads", "1", "--tls-cert", cert, "--tls-key", key, NULL);
+    snprintf(metrics, sizeof metrics, "https://127.0.0.1:%u/metrics", s.port);
+    for (size_t i = 0; i < sizeof c / sizeof *c; i++)
+        CHECK(http_connect(&c[i], s.port) && http_send(&c[i], beginning, i < 6 ? i + 1 : sizeof beginning),
+              "connect");
+    double from = http_now(), cpu = cpu_seconds(look);
+    sleep_ms(2000);
+    cpu = cpu_seconds(look) - cpu;
+    double passed = http_now() - from;
+    CHECK(cpu < passed / 4, "%.2f s of CPU in %.2f s for handshakes that stand still", cpu, passed);
+    for (size_t i = 0; i < sizeof c / sizeof *c; i++)
+        http_close(&c[i]);
+    server_stop(&s);
+}
+
 int main(int argc, char **argv)
 {
     RUN_TEST(answer_timeout);
@@ -486,5 +531,6 @@ int main(int argc, char **argv)
     RUN_TEST(budget);
     RUN_TEST(broken_calls_are_content);
     RUN_TEST(tls_hangup);
+    RUN_TEST(tls_silence);
     return 0;
 }
