@@ -222,8 +222,8 @@ static bool anything_moves(const struct sv_server *s)
 }
 
 /* libmicrohttpd 0.9.75 does not see that a handshake of TLS has nothing to read, and wants to be run again at once,
- * as long as the peer likes. So while there are strangers, runs that follow nothing are spaced; what happens meanwhile
- * ends the wait. */
+ * as long as the peer likes. So while there are strangers, runs that follow nothing are spaced; what happens
+ * meanwhile ends the wait. */
 static int pause_ms(const struct sv_server *s)
 {
     enum { FREE_RUNS = 2, MOST_SHIFT = 6 };
