@@ -55,8 +55,10 @@ static void *client(void *when)
 static void fail(const char *exit_on_failure)
 {
     pthread_t threads[N_CLIENTS];
+    char step[16];
     double first = 0, last = 0;
-    server_start(&server, server_tiny_model(16384), "--max-rows", "2", "--threads", "1", "--test-fail-step", "4000",
+    snprintf(step, sizeof step, "%d", 4000 / LESS);
+    server_start(&server, server_tiny_model(16384), "--max-rows", "2", "--threads", "1", "--test-fail-step", step,
                  exit_on_failure, NULL);
     for (int i = 0; i < N_CLIENTS; i++)
         CHECK(pthread_create(&threads[i], NULL, client, &told[i]) == 0, "no thread");
