@@ -108,47 +108,6 @@ int sn_cpu_count(void)
     return n < 1 ? 1 : n;
 }
 
-/* The first number in a file, or `fallback`. */
-static uint64_t read_number(const char *path, uint64_t fallback)
-{
-    FILE *f = fopen(path, "re");
-    if (!f)
-        return fallback;
-    char line[64];
-    uint64_t n = fallback;
-    if (fgets(line, sizeof line, f)) {
-        char *end;
-        unsigned long long v = strtoull(line, &end, 10);
-        if (end != line)
-            n = v;
-    }
-    fclose(f);
-    return n;
-}
-
-static uint64_t meminfo_available(void)
-{
-    FILE *f = fopen("/proc/meminfo", "re");
-    if (!f)
-        return 0;
-    char line[128];
-    uint64_t kib = 0;
-    while (kib == 0 && fgets(line, sizeof line, f))
-        if (strncmp(line, "MemAvailable:", 13) == 0)
-            kib = strtoull(line + 13, NULL, 10);
-    fclose(f);
-    return kib * 1024;
-}
-
-uint64_t sn_memory_available(void)
-{
-    uint64_t free_bytes = meminfo_available();
-    uint64_t limit = read_number("/sys/fs/cgroup/memory.max", UINT64_MAX); /* "max" where there is none */
-    uint64_t used = read_number("/sys/fs/cgroup/memory.current", 0);
-    uint64_t left = limit > used ? limit - used : 0;
-    return free_bytes == 0 || left < free_bytes ? (limit == UINT64_MAX ? free_bytes : left) : free_bytes;
-}
-
 struct sn_fpenv sn_fp_enter(void)
 {
     struct sn_fpenv env = {0};

@@ -29,9 +29,12 @@ bool sn_isa_parse(const char *name, enum sn_isa *out);
 /* Number of CPUs this process may run on (affinity mask and cgroup quota, rounded up); at least 1. */
 int sn_cpu_count(void);
 
-/* Bytes of memory that this process may still take: the system's available memory, or what is left of the cgroup's
- * limit when that is less. 0 = unknown. */
+/* Bytes of memory that this process may still take: the system's available memory, or what is left of the limit of
+ * its cgroup or of one above it (versions 1 and 2) when that is less. Pages of files that the kernel can drop at any
+ * time count as free in both. 0 = unknown. */
 uint64_t sn_memory_available(void);
+/* The same with /proc and /sys below `root`: "" or, for tests, a folder. */
+uint64_t sn_memory_available_below(const char *root);
 
 /* The floating-point environment of numerics.md rule 2: round to nearest, no flush to zero, no denormals-are-zero.
  * Enter on every thread before the first operation of a step, leave after the last. */

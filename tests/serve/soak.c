@@ -3,8 +3,8 @@
  *   soak [--seconds N]    default 120; a sixth of it under sanitizers
  *
  * Memory: after a quarter of the time for warming up, a straight line through the resident sizes. What a leak costs
- * grows with the number of requests; heaps that settle do not. So the line may rise by 2 MB (some freed blocks that
- * the heap keeps) and 256 bytes for each request: a leaked body, prompt or answer has more than that. Sanitizers keep
+ * grows with the number of requests; heaps that settle do not. So the line may rise by 1 MB (some freed blocks that
+ * the heap keeps) and 16 bytes for each request, less than the smallest block that could be forgotten. Sanitizers keep
  * freed memory on purpose, and find leaks at the end themselves: there it is only printed. */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -127,7 +127,7 @@ static void watch(double seconds)
     double rise = slope(t, bytes, n) * (t[n - 1] - t[0]), requests = (double)(n_requests() - before);
     printf("%.0f requests, resident %.1f MB, rising by %.0f bytes per s, %.1f per request\n", requests,
            bytes[n - 1] / 1e6, rise / (t[n - 1] - t[0]), rise / requests);
-    CHECK(SLOW > 1 || rise < 2e6 + 256 * requests, "memory grew by %.1f MB over %.0f requests", rise / 1e6, requests);
+    CHECK(SLOW > 1 || rise < 1e6 + 16 * requests, "memory grew by %.1f MB over %.0f requests", rise / 1e6, requests);
 }
 
 int main(int argc, char **argv)
