@@ -3,8 +3,8 @@
  *   soak [--seconds N]    default 120; a sixth of it under sanitizers
  *
  * Memory: after a quarter of the time for warming up, a straight line through the resident sizes. What a leak costs
- * grows with the number of requests; heaps that settle do not. So the line may rise by 1 MB (some freed blocks that
- * the heap keeps) and 16 bytes for each request, less than the smallest block that could be forgotten. Sanitizers keep
+ * grows with the number of requests; heaps that settle do not. So the line may rise by 1 MB (freed blocks that the
+ * heap keeps) and 16 bytes for each request, less than the smallest block that could be forgotten. Sanitizers keep
  * freed memory on purpose, and find leaks at the end themselves: there it is only printed. */
 #include <pthread.h>
 #include <stdatomic.h>
