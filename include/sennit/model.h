@@ -93,6 +93,7 @@ SENNIT_API uint32_t sennit_vocab_size(const struct sennit_tokenizer *tokenizer);
 
 struct sennit_render_options {
     const char *now; /* ISO 8601 time for strftime_now, "2026-01-31T12:00:00"; NULL = the machine's clock */
+    uint64_t most_bytes; /* of the rendered text: a longer one is SENNIT_RANGE, before it becomes tokens; 0 = any */
 };
 /* Renders a Jinja chat template. vars_json: a JSON object with `messages` and any other variable of the template.
  * SENNIT_FORMAT / SENNIT_UNSUPPORTED with line and column; SENNIT_INVALID for raise_exception and bad JSON. */

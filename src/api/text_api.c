@@ -47,7 +47,10 @@ void sennit_tokenizer_free(struct sennit_tokenizer *t)
     host.fn(host.ctx, t, sizeof *t, 0);
 }
 
-uint32_t sennit_vocab_size(const struct sennit_tokenizer *t) { return (uint32_t)sn_tokenizer_vocab_size(t->t); }
+uint32_t sennit_vocab_size(const struct sennit_tokenizer *t)
+{
+    return (uint32_t)sn_tokenizer_vocab_size(t->t);
+}
 
 /* Hands ids over to the caller, on success or failure of the tokenization before. */
 static sennit_status hand_over(const struct sennit_tokenizer *t, sennit_status st, struct sn_tokens *ids,
@@ -161,6 +164,15 @@ static sennit_status render_opts(const struct sennit_render_options *o, struct s
     return SENNIT_OK;
 }
 
+static sennit_status check_length(const struct sennit_render_options *o, const struct sn_buf *text,
+                                  struct sennit_error *err)
+{
+    if (!o || o->most_bytes == 0 || text->len <= o->most_bytes)
+        return SENNIT_OK;
+    return sn_fail(err, SENNIT_RANGE, "the rendered text has %zu bytes; at most %llu are wanted", text->len,
+                   (unsigned long long)o->most_bytes);
+}
+
 sennit_status sennit_template_render(const char *template_text, const char *vars_json,
                                      const struct sennit_render_options *options, struct sennit_text *out,
                                      struct sennit_error *err)
@@ -180,6 +192,8 @@ sennit_status sennit_template_render(const char *template_text, const char *vars
         st = parse_vars(vars_json, &vars, err);
     if (st == SENNIT_OK)
         st = sn_template_render(t, vars, &opts, &b, NULL, err);
+    if (st == SENNIT_OK)
+        st = check_length(options, &b, err);
     if (st == SENNIT_OK)
         st = sn_own_text(&heap, b.data ? b.data : "", b.len, out, err);
     sn_buf_free(&b);
@@ -264,6 +278,8 @@ sennit_status sennit_chat_tokenize(const struct sennit_model *m, const char *var
     sennit_status st = set_defaults(m, vars, err);
     if (st == SENNIT_OK)
         st = sn_template_render(m->parsed_template, vars, &opts, &text, &spans, err);
+    if (st == SENNIT_OK)
+        st = check_length(options, &text, err);
     if (st == SENNIT_OK)
         st = tokenize_spans(m, &text, &spans, &ids, &report, err);
     sn_buf_free(&text);

@@ -46,6 +46,16 @@ static void name_model(struct sv_facts *f, const struct sv_options *o)
     make_utf8(f->alias);
 }
 
+static size_t longest_token(const struct sv_facts *f)
+{
+    size_t most = 0;
+    for (uint32_t id = 0; id < f->info->n_vocab; id++) {
+        size_t n = sennit_token_bytes(f->tokenizer, (int32_t)id, true, NULL, 0);
+        most = n > most ? n : most;
+    }
+    return most;
+}
+
 static void gather_facts(struct sv_server *s, const struct sennit_model *model)
 {
     struct sv_facts *f = &s->facts;
@@ -57,6 +67,7 @@ static void gather_facts(struct sv_server *s, const struct sennit_model *model)
     f->keep_prompts = s->options->log_prompts;
     f->queue = s->options->queue;
     f->max_tokens = s->options->max_tokens;
+    f->longest_token = longest_token(f);
     name_model(f, s->options);
 }
 

@@ -31,6 +31,7 @@ struct sv_facts {
     bool developer_role;  /* the template knows the role "developer" */
     bool keep_prompts;    /* for the log */
     uint32_t queue, max_tokens;
+    size_t longest_token; /* bytes; 0 = not known */
 };
 
 enum sv_phase {

@@ -81,16 +81,36 @@ static bool check_length(const struct sv_facts *f, const struct sv_call *call, c
 
 /* ---- tokens ---------------------------------------------------------------------------------------------------- */
 
+/* Text of so many bytes may fit the context; tokenizing more would only hold up the others. UINT64_MAX = any. */
+static uint64_t most_text(const struct sv_facts *f)
+{
+    uint64_t most;
+    if (f->longest_token == 0 || __builtin_mul_overflow(f->info->context_length, f->longest_token, &most))
+        return UINT64_MAX;
+    return most;
+}
+
+static bool too_much_text(const struct sv_facts *f, const char *param, struct sv_error *err)
+{
+    return sv_fail(err, 400, "context_length_exceeded", param,
+                   "the prompt has more than %llu bytes, which no tokens could bring into the context of this model, "
+                   "%llu tokens. Shorten the prompt",
+                   (unsigned long long)most_text(f), (unsigned long long)f->info->context_length);
+}
+
 static bool chat_tokens(const struct sv_facts *f, const struct sv_call *call, struct ready *r, struct sv_error *err)
 {
     struct sennit_error e = {0};
     if (!f->info->chat_template)
         return sv_fail(err, 400, "no_chat_template", "messages",
                        "the model '%s' has no chat template; use /v1/completions", f->alias);
+    const struct sennit_render_options options = {.most_bytes = most_text(f)};
     sv_json_watch();
-    sennit_status st = sennit_chat_tokenize(f->model, call->vars_json, NULL, &r->tokens, &e);
+    sennit_status st = sennit_chat_tokenize(f->model, call->vars_json, &options, &r->tokens, &e);
     if (sv_json_starved() || st == SENNIT_NOMEM)
         return no_memory(err);
+    if (st == SENNIT_RANGE)
+        return too_much_text(f, "messages", err);
     if (st != SENNIT_OK)
         return sv_fail_status(err, &e, "messages");
     r->ids = r->tokens.ids;
@@ -112,6 +132,8 @@ static bool prompt_tokens(const struct sv_facts *f, const struct sv_call *call, 
 {
     struct sennit_error e = {0};
     if (prompt->text) {
+        if (prompt->n_text > most_text(f))
+            return too_much_text(f, "prompt", err);
         uint32_t flags = SENNIT_TOKENIZE_BOS | (call->parse_special ? SENNIT_TOKENIZE_SPECIAL : 0u);
         if (sennit_tokenize(f->tokenizer, prompt->text, prompt->n_text, flags, &r->tokens, &e) != SENNIT_OK)
             return e.code == SENNIT_NOMEM ? no_memory(err) : sv_fail_status(err, &e, "prompt");

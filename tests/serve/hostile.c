@@ -614,6 +614,22 @@ static void unsupported_fields(void)
     expect_refusal(&server, bodyf("{'prompt': 'a', 'best_of': 5}"), 400, "best_of", "best_of");
 }
 
+/* Text that is too long whatever its tokens are is not tokenized; one that may fit is, and is told its length. */
+static void too_much_text(void)
+{
+    static char text[1 << 20];
+    memset(text, 'a', sizeof text - 1);
+    for (int chat_too = 0; chat_too < 2; chat_too++) {
+        const char *name = chat_too ? "messages" : "prompt";
+        for (int huge = 0; huge < 2; huge++) {
+            json_t *value = json_stringn(text, huge ? sizeof text - 1 : 600);
+            json_t *body = json_object();
+            with(body, name, chat_too ? json_pack("[{s:s, s:o}]", "role", "user", "content", value) : value);
+            expect_refusal(&server, body, 400, name, huge ? "bytes, which no tokens" : "the prompt has 6");
+        }
+    }
+}
+
 /* ---- random bodies --------------------------------------------------------------------------------------------- */
 
 static json_t *random_value(uint64_t *state, int depth)
@@ -752,6 +768,7 @@ int main(int argc, char **argv)
     RUN_TEST(tool_calls);
     RUN_TEST(no_content);
     RUN_TEST(unsupported_fields);
+    RUN_TEST(too_much_text);
     RUN_TEST(random_bodies);
     RUN_TEST(slow_clients);
     RUN_TEST(many_connections);
