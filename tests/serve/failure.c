@@ -94,6 +94,18 @@ static void exits_on_failure(void)
     CHECK(code == 5, "exit code %d", code);
 }
 
+/* A new request is taken, and its end noticed, while the engine is in a step. */
+static void leave_meanwhile(void)
+{
+    struct http_conn c;
+    ask_begin(&server, &c, endless(true));
+    CHECK(server_wait_rows(&server, 1, 1, 1000 * SLOW), "a request is not taken beside a step that hangs");
+    http_half_close(&c);
+    CHECK(http_wait_closed(&c, 1000 * SLOW), "a hang-up is not noticed beside a step that hangs");
+    CHECK(health() == 503, "the step has ended too early for this test");
+    http_close(&c);
+}
+
 /* Health fails while a step hangs, and recovers; the answer comes as if nothing had been. */
 static void engine_stalls(void)
 {
@@ -102,13 +114,18 @@ static void engine_stalls(void)
     server_start(&server, server_tiny_model(16384), "--threads", "1", "--stall-timeout", "1", "--test-stall-step",
                  "20", "--test-stall-ms", "4000", NULL);
     ask_begin(&server, &c, bodyf("{'prompt': 'hello', 'max_tokens': 100, 'ignore_eos': true}"));
-    double from = http_now(), failed = 0;
+    double from = http_now(), failed = 0, longest = 0;
     while (failed <= 0 && http_now() - from < 4 * SLOW) {
-        if (health() == 503)
+        double asked = http_now();
+        int status = health();
+        longest = http_now() - asked > longest ? http_now() - asked : longest;
+        if (status == 503)
             failed = http_now() - from;
         sleep_ms(10);
     }
     CHECK(failed >= 1, "/health failed %.2f s after the start of a step that hangs", failed);
+    CHECK(longest < 0.5 * SLOW, "/health took %.2f s beside a step that hangs", longest);
+    leave_meanwhile();
     read_answer(&c, false, &a);
     CHECK(a.http == 200 && a.n_completion == 100, "status %d, %llu tokens", a.http,
           (unsigned long long)a.n_completion);

@@ -401,6 +401,75 @@ static void seeds(void)
     answer_free(&again);
 }
 
+/* Settings that leave nothing but the likeliest token are greedy, whatever the temperature; penalties let no token
+ * come twice. */
+static void sampling(void)
+{
+    static const struct {
+        const char *name;
+        double value;
+    } greedy[] = {{"temperature", 0}, {"top_k", 1}, {"top_p", 1e-6}, {"min_p", 0.9999999}};
+    for (int chat = 0; chat < 2; chat++) {
+        struct answer a, hot;
+        json_t *body = bodyf("{'max_tokens': 20, 'temperature': 3, 'seed': 8, 'ignore_eos': true}");
+        if (chat)
+            with(body, "messages", json_pack("[{s:s,s:s}]", "role", "user", "content", "hello"));
+        else
+            with_text(body, "prompt", "hello");
+        ask_ok(json_deep_copy(body), &hot);
+        char *likeliest = NULL;
+        for (size_t i = 0; i < sizeof greedy / sizeof *greedy; i++) {
+            json_t *value = greedy[i].value == 1 ? json_integer(1) : json_real(greedy[i].value);
+            ask_ok(with(json_deep_copy(body), greedy[i].name, value), &a);
+            CHECK(strcmp(answer_text(&a, 0), answer_text(&hot, 0)) != 0, "%s changes nothing", greedy[i].name);
+            if (!likeliest)
+                likeliest = strdup(answer_text(&a, 0));
+            CHECK(strcmp(answer_text(&a, 0), likeliest) == 0, "%s gives '%s', greedy is '%s'", greedy[i].name,
+                  answer_text(&a, 0), likeliest);
+            answer_free(&a);
+        }
+        free(likeliest);
+        answer_free(&hot);
+        json_decref(body);
+    }
+}
+
+static size_t n_different(json_t *body)
+{
+    struct answer a;
+    ask_ok(with(body, "logprobs", json_integer(0)), &a);
+    const json_t *tokens = logprobs_of(&a, "tokens");
+    size_t n = 0;
+    for (size_t i = 0; i < json_array_size(tokens); i++) {
+        size_t j = 0;
+        while (!json_equal(json_array_get(tokens, j), json_array_get(tokens, i)))
+            j++;
+        n += i == j;
+    }
+    answer_free(&a);
+    return n;
+}
+
+static void penalties(void)
+{
+    enum { N = 12 };
+    static const struct {
+        const char *name;
+        double value;
+    } kinds[] = {{"presence_penalty", 2}, {"frequency_penalty", 2}, {"repetition_penalty", 1000}};
+    json_t *body = bodyf("{'prompt': 'hello', 'max_tokens': %d, 'temperature': 0, 'ignore_eos': true, "
+                         "'logit_bias': {'%d': 90}}",
+                         N, BYTE + 'x');
+    CHECK(n_different(json_deep_copy(body)) == 1, "a bias of 90 is not the end of it");
+    with(body, "logit_bias", json_null());
+    size_t plain = n_different(json_deep_copy(body));
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        size_t n = n_different(with(json_deep_copy(body), kinds[i].name, json_real(kinds[i].value)));
+        CHECK(n > plain, "with %s %zu different tokens of %d, without %zu", kinds[i].name, n, N, plain);
+    }
+    json_decref(body);
+}
+
 static void finish_reasons(void)
 {
     for (int stream = 0; stream < 2; stream++) {
@@ -436,6 +505,8 @@ int main(int argc, char **argv)
     RUN_TEST(echo);
     RUN_TEST(bias);
     RUN_TEST(seeds);
+    RUN_TEST(sampling);
+    RUN_TEST(penalties);
     RUN_TEST(finish_reasons);
     CHECK(server_wait_idle(&server, 5000 * SLOW), "something is left");
     server_stop(&server);
