@@ -222,6 +222,8 @@ def main():
             pair = one_pair(args, threads, index)
             results[threads].append(pair)
             say(args, threads, index, pair)
+            if args.json:  # what is there so far, should a run not end
+                args.json.write_text(json.dumps({"load_average": load_average, "pairs": results}, indent=1) + "\n")
     cells = [summarise(args, threads, pairs) for threads, pairs in results.items()]
     cpu = re.search(r"model name\s*: (.*)", pathlib.Path("/proc/cpuinfo").read_text())
     modes = sorted({p["probes"][0]["mode"] for c in cells for p in c["pairs"]})
