@@ -327,6 +327,71 @@ static void log_lines(void)
     }
 }
 
+/* The page of metrics counts what was done: two answers, two refusals, one that hung up. */
+static void metrics(void)
+{
+    static const struct {
+        const char *name;
+        double value;
+    } want[] = {
+        {"sennit_requests_total", 3},
+        {"sennit_requests_finished_total{finish=\"length\"}", 2},
+        {"sennit_requests_finished_total{finish=\"cancelled\"}", 1},
+        {"sennit_refusals_total{reason=\"bad_request\"}", 1},
+        {"sennit_refusals_total{reason=\"not_found\"}", 1},
+        {"sennit_hangups_total", 1},
+        {"sennit_responses_total{status=\"400\"}", 1},
+        {"sennit_responses_total{status=\"404\"}", 1},
+        {"sennit_usage_tokens_total{kind=\"completion\"}", 30},
+        {"sennit_request_seconds_count", 2},
+        {"sennit_first_token_seconds_count", 3},
+        {"sennit_queue_seconds_count", 3},
+        {"sennit_per_token_seconds_count", 2},
+        {"sennit_rows_running", 0},
+        {"sennit_rows_waiting", 0},
+        {"sennit_streams", 0},
+        {"sennit_healthy", 1},
+    };
+    struct server s;
+    struct http_conn c;
+    struct http_response r = {0};
+    struct answer a;
+    server_start(&s, model(), "--threads", "1", NULL);
+    for (int stream = 0; stream < 2; stream++) {
+        ask(&s, answer_of(10 + 10 * stream, stream), &a);
+        CHECK(a.http == 200, "status %d", a.http);
+        answer_free(&a);
+    }
+    expect_refusal(&s, with(answer_of(2, false), "n", json_integer(0)), 400, "n", NULL);
+    expect_refusal(&s, with_text(answer_of(2, false), "model", "another"), 404, "model", NULL);
+    ask_begin(&s, &c, answer_of(30000, true));
+    CHECK(http_read_head(&c, &r, 5000 * SLOW) == HTTP_OK && r.status == 200, "status %d", r.status);
+    CHECK(http_read_event(&c, &r, 5000 * SLOW) == HTTP_OK, "no first event");
+    http_response_free(&r);
+    http_close(&c);
+    CHECK(server_wait_idle(&s, 5000 * SLOW), "something is left");
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++)
+        CHECK(server_metric(&s, want[i].name) == want[i].value, "%s is %g instead of %g", want[i].name,
+              server_metric(&s, want[i].name), want[i].value);
+    CHECK(server_metric(&s, "sennit_tokens_total{kind=\"answer\"}") > 30, "%g tokens",
+          server_metric(&s, "sennit_tokens_total{kind=\"answer\"}"));
+    CHECK(server_metric(&s, "sennit_request_seconds_sum") > 0, "answers took no time");
+    server_stop(&s);
+}
+
+/* All addresses of IPv6 are public too, where this machine has them. */
+static void other_addresses(void)
+{
+    char *log;
+    int code = server_try(model(), &log, "--host", "::", NULL);
+    CHECK(code == 2 ? strstr(log, "--api-key-file") != NULL : code == 1 && strstr(log, "cannot listen"), "%d: %s",
+          code, log);
+    free(log);
+    code = server_try(model(), &log, "--host", "no such host", NULL);
+    CHECK(code == 1 && strstr(log, "--host"), "%d: %s", code, log);
+    free(log);
+}
+
 static void fingerprint_of(char out[64], const char *path, const char *option, const char *value)
 {
     struct server s;
@@ -527,6 +592,8 @@ int main(int argc, char **argv)
     RUN_TEST(defaults);
     RUN_TEST(no_auth);
     RUN_TEST(log_lines);
+    RUN_TEST(metrics);
+    RUN_TEST(other_addresses);
     RUN_TEST(fingerprints);
     RUN_TEST(budget);
     RUN_TEST(broken_calls_are_content);
