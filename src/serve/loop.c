@@ -82,6 +82,11 @@ static bool has_started(const struct sv_job *job)
     return false;
 }
 
+static bool is_submitted(const struct sv_job *job)
+{
+    return job->state == SV_RUNNING || job->state == SV_STREAMING; /* which may still wait, and have said so */
+}
+
 /* Stops listening; waiting requests are told to go, running ones get grace_s seconds. */
 static void begin_drain(struct sv_server *s, double grace_s)
 {
@@ -91,7 +96,7 @@ static void begin_drain(struct sv_server *s, double grace_s)
     sv_http_quiesce(s);
     sv_fail_shutdown(&err);
     for (struct sv_job *job = s->jobs; job; job = job->next)
-        if (job->state == SV_PREPARING || (job->state == SV_RUNNING && !has_started(job)))
+        if (job->state == SV_PREPARING || (is_submitted(job) && !has_started(job)))
             sv_job_fail(job, &err);
     for (struct sv_conn *conn = s->conns; conn; conn = conn->next)
         if (!conn->job)

@@ -80,6 +80,32 @@ static void stop_finishes(void)
     CHECK(server_wait_exit(&s, 10000 * SLOW) == 0, "it does not end, or not well");
 }
 
+#ifdef SENNIT_TEST_HOOKS
+/* A stream that still waits, and has said so, is told to go like the others that wait; not when the grace is over. */
+static void stop_waiting_stream(void)
+{
+    struct server s;
+    struct http_conn c[2];
+    struct http_response r = {0};
+    struct answer a;
+    server_start(&s, model(), "--max-rows", "1", "--threads", "1", "--grace", "100", "--test-stall-step", "5",
+                 "--test-stall-ms", "14000", NULL);
+    ask_begin(&s, &c[0], answer_of(20, true));
+    CHECK(server_wait_rows(&s, 1, 0, 5000 * SLOW), "it does not run");
+    ask_begin(&s, &c[1], answer_of(20, true));
+    CHECK(http_read_head(&c[1], &r, 13500) == HTTP_OK && r.status == 200, "no sign of life");
+    kill(s.pid, SIGTERM);
+    CHECK(http_read_event(&c[1], &r, 2500) == HTTP_OK && strstr(r.event, "shutting_down"), "%s", r.event);
+    http_response_free(&r);
+    http_close(&c[1]);
+    read_answer(&c[0], true, &a);
+    CHECK(a.http == 200 && !a.error && strcmp(answer_finish(&a, 0), "length") == 0, "the running one: %d", a.http);
+    answer_free(&a);
+    http_close(&c[0]);
+    CHECK(server_wait_exit(&s, 10000 * SLOW) == 0, "it does not end, or not well");
+}
+#endif
+
 /* What is not finished within the grace is told so. */
 static void stop_cancels(void)
 {
@@ -503,6 +529,9 @@ static void same_everywhere(void)
 int main(int argc, char **argv)
 {
     RUN_TEST(stop_finishes);
+#ifdef SENNIT_TEST_HOOKS
+    RUN_TEST(stop_waiting_stream);
+#endif
     RUN_TEST(stop_cancels);
     RUN_TEST(stop_idle);
     RUN_TEST(queue_full);
