@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <stdarg.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -103,14 +104,33 @@ static bool admit(const struct sv_job *job, struct sv_error *err)
 }
 
 struct framing {
-    unsigned n_lengths, n_codings;
-    bool chunked;
+    unsigned n_lengths, n_codings, n_hosts;
+    bool chunked, odd;
 };
+
+/* libmicrohttpd 0.9 joins the second line of a folded header to the header's name: "Content-Le: 5", " ngth" becomes a
+ * length, and a real one is lost. It cuts a line in place, so what was one line has its value right behind its name;
+ * a name that was joined lies elsewhere. */
+static bool was_one_line(const char *name, const char *value)
+{
+    uintptr_t from = (uintptr_t)name + strlen(name) + 1, to = (uintptr_t)value;
+    if (strncmp(MHD_get_version(), "0.9.", 4) != 0)
+        return true;
+    if (to < from || to - from > 1 << 20)
+        return false;
+    for (const char *p = name + strlen(name) + 1; p < value; p++)
+        if (*p != ' ' && *p != '\t')
+            return false;
+    return true;
+}
 
 static enum MHD_Result look_at_framing(void *cls, enum MHD_ValueKind kind, const char *name, const char *value)
 {
     struct framing *f = cls;
     (void)kind;
+    f->odd = f->odd || strpbrk(name, " \t") || !value || strchr(value, '\r') || !was_one_line(name, value);
+    if (strcasecmp(name, MHD_HTTP_HEADER_HOST) == 0)
+        f->n_hosts++;
     if (strcasecmp(name, MHD_HTTP_HEADER_CONTENT_LENGTH) == 0)
         f->n_lengths++;
     if (strcasecmp(name, MHD_HTTP_HEADER_TRANSFER_ENCODING) == 0) {
@@ -127,6 +147,11 @@ static bool check_framing(struct MHD_Connection *mhd, struct sv_error *err)
 {
     struct framing f = {0};
     MHD_get_connection_values(mhd, MHD_HEADER_KIND, look_at_framing, &f);
+    if (f.odd || f.n_hosts > 1)
+        return sv_fail(
+            err, 400, "invalid_framing", NULL,
+            "the headers can be read in two ways: one is folded into several lines, has a blank before its "
+            "colon or a carriage return in it, or there are two of Host");
     if (f.n_codings && (f.n_codings > 1 || !f.chunked))
         return sv_fail(err, 400, "invalid_framing", NULL,
                        "'chunked' is the only Transfer-Encoding that is read here");

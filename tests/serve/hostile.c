@@ -327,6 +327,13 @@ static void two_ends_of_a_body(void)
         "Transfer-Encoding: xchunked\r\n",
         "Transfer-Encoding: gzip, chunked\r\n",
         "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n",
+        "Transfer-Encoding:\r\n chunked\r\n",
+        "Content-Length:\r\n 36\r\n",
+        "Content-Le: 36\r\n ngth\r\n",
+        "X-One: two\r\n\tthree\r\n",
+        "Transfer-Encoding : chunked\r\nContent-Length: 36\r\n",
+        "X: a\rContent-Length: 0\r\nContent-Length: 36\r\n",
+        "Host: example.org\r\nContent-Length: 36\r\n",
     };
     for (size_t i = 0; i < sizeof headers / sizeof *headers; i++) {
         struct http_conn c;
