@@ -40,10 +40,10 @@ struct sennit_engine_options {
     bool no_pin;               /* leave threads unpinned */
     uint32_t max_waiting;      /* requests that may wait for a row; a submit above it is SENNIT_BUSY. 0 = no limit */
     /* Called on the owner's thread, once after every step that gave events or ended requests, and when the engine
-     * fails; and by sennit_engine_stop and sennit_engine_free on the caller's thread when they end requests. A
-     * program that serves many requests wakes its reader here and asks each with sennit_request_poll, instead of
-     * keeping a thread in every sennit_request_next_event. Must return at once and must not call the library. NULL =
-     * none. */
+     * fails; and by sennit_engine_stop and sennit_engine_free on the caller's thread when they end requests. What it
+     * announces can be read by then. A program that serves many requests wakes its reader here and asks each with
+     * sennit_request_poll, instead of keeping a thread in every sennit_request_next_event (examples/many.c). Must
+     * return at once and must not call the library. NULL = none. */
     void (*notify)(void *ctx);
     void *notify_ctx;
     /* Faults on purpose, for tests of programs: SENNIT_UNSUPPORTED unless the library was built with
@@ -146,15 +146,17 @@ struct sennit_event {
     uint32_t n_prefill_spans;
 };
 
-/* Any thread. *out: owned. SENNIT_INVALID for bad options; SENNIT_RANGE when prompt + max_tokens exceeds the context
- * (both numbers in the message); SENNIT_TOO_BIG when it can never fit the cache budget (both numbers). */
+/* Any thread. *out: owned. SENNIT_INVALID for bad options; SENNIT_RANGE when prompt + max_tokens exceeds the
+ * context (both numbers in the message); SENNIT_TOO_BIG when it can never fit the cache budget (both numbers);
+ * SENNIT_BUSY when max_waiting requests wait; SENNIT_STATE when the engine has failed. */
 SENNIT_API sennit_status sennit_engine_submit(struct sennit_engine *engine,
                                               const struct sennit_request_options *options,
                                               struct sennit_request **out, struct sennit_error *err);
-/* n answers to one prompt: n requests as if submitted one after another with sampling.choice, choice + 1 ..., but the
- * prompt is read once and its pages are shared. out: [n], each owned, read, cancelled and freed by itself. All or
- * nothing; max_waiting counts each. SENNIT_INVALID with forced, session or prompt_logprobs when n > 1. While members
- * wait, the shared pages of the prompt are part of what is promised: SENNIT_TOO_BIG counts them too. */
+/* n answers (at least 1) to one prompt: n requests as if submitted one after another with sampling.choice, choice +
+ * 1 ..., but the prompt is read once and its pages are shared. out: [n], each owned, read, cancelled and freed by
+ * itself. All or nothing; max_waiting counts each. SENNIT_INVALID with forced, session or prompt_logprobs when n >
+ * 1. While members wait, the shared pages of the prompt are part of what is promised: SENNIT_TOO_BIG counts them
+ * too. */
 SENNIT_API sennit_status sennit_engine_submit_n(struct sennit_engine *engine,
                                                 const struct sennit_request_options *options, uint32_t n,
                                                 struct sennit_request **out, struct sennit_error *err);
@@ -170,7 +172,7 @@ struct sennit_request_state {
     size_t n_ready;       /* events that can be read without waiting, END included */
 };
 SENNIT_API void sennit_request_poll(const struct sennit_request *request, struct sennit_request_state *out);
-/* Cancels if needed. NULL is fine. */
+/* Any thread, while nobody reads the request; cancels it if it has not ended. NULL is fine. */
 SENNIT_API void sennit_request_free(struct sennit_request *request);
 
 /* A conversation's state between turns. A request with a session starts from the longest common prefix of its prompt

@@ -37,6 +37,8 @@ static void describe(const json_t *v, char *out, size_t size)
         break;
     case JSON_REAL:
         snprintf(out, size, "%.9g", json_real_value(v));
+        if (!out[strspn(out, "-0123456789")]) /* "not 5" would puzzle who sent 5.0 for a whole number */
+            snprintf(out, size, "%.1f", json_real_value(v));
         break;
     case JSON_TRUE:
     case JSON_FALSE:

@@ -176,7 +176,7 @@ static int serve_model(struct sv_server *s, const struct sv_place *place, const 
     s->metrics = sv_metrics_create();
     if (s->prepare && s->metrics)
         return serve_at(s, place, cert, key);
-    cli_error("%s", err.message);
+    cli_error("%s", err.message[0] ? err.message : "no memory for the server's figures");
     return CLI_FAILED;
 }
 

@@ -259,6 +259,7 @@ static void count_job(const struct sv_job *job, bool whole, double now)
 void sv_job_detach(struct sv_job *job, bool whole)
 {
     double now = cli_now();
+    whole = whole || job->said_all; /* clients close at `data: [DONE]`, before the encoding has ended */
     if (job->mhd) {
         if (job->state == SV_STREAMING)
             job->server->n_streams--;

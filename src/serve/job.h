@@ -78,6 +78,7 @@ struct sv_job {
     struct sv_buf out; /* a stream's bytes that were not taken yet, or a whole answer */
     size_t n_out_read;
     bool finished;      /* out holds the last bytes */
+    bool said_all;      /* a stream's last byte was sent, if not yet the end of the chunked encoding after it */
     int http;           /* status that was sent, 0 = none */
     const char *finish; /* for the log */
 

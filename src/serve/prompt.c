@@ -71,7 +71,7 @@ bool sv_read_prompt(struct sv_reader *r, const struct sv_field *f, const json_t 
     struct sv_call *c = r->call;
     const json_t *first = json_array_get(v, 0);
     if (json_is_array(v) && !first)
-        return sv_wrong_value(r->err, f->name, v, "a prompt; an empty string is one, an empty array is none");
+        return sv_wrong_value(r->err, f->name, v, "at least one prompt: \"\" is one, an empty array is none");
     if (!json_is_string(v) && !json_is_array(v))
         return sv_wrong_type(r->err, f->name, v, SHAPES);
     if (first && !json_is_integer(first)) {

@@ -213,8 +213,10 @@ ssize_t sv_job_read(struct sv_job *job, char *buf, size_t max)
     size_t n = n_unread(job);
     if (job->out.failed)
         return MHD_CONTENT_READER_END_WITH_ERROR;
-    if (n == 0 && job->finished)
+    if (n == 0 && job->finished) { /* asked for only when all before it was sent */
+        job->said_all = true;
         return MHD_CONTENT_READER_END_OF_STREAM;
+    }
     if (n == 0) {
         job->suspended = true;
         MHD_suspend_connection(job->mhd);

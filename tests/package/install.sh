@@ -30,7 +30,7 @@ for kind in shared static; do
     else
         libs=$(pkg-config --libs sennit)
     fi
-    for name in hello batch threads; do
+    for name in hello batch threads many; do
         # shellcheck disable=SC2086
         "$cc" -std=c17 -Wall -Wextra -Werror $flags "examples/$name.c" -o "$tmp/$name-$kind" -pthread $libs
     done
@@ -50,5 +50,11 @@ for program in hello-shared hello-static cmake-shared/hello cmake-static/hello; 
     [ -n "$digest" ] && [ "${first:=$digest}" = "$digest" ] || { echo "another digest than $first"; exit 1; }
 done
 run batch "$tmp/batch-shared" "$tmp/tiny.gguf" "Once upon a time" "Hello" "A third row"
+run many "$tmp/many-shared" "$tmp/tiny.gguf" "Once upon a time" "Hello" "A third row"
+for name in batch many; do # the same rows, whoever steps the engine
+    grep -o 'digest [0-9a-f]*' "$tmp/$name.out" | sort >"$tmp/$name.digests"
+done
+[ "$(wc -l <"$tmp/many.digests")" = 3 ]
+diff "$tmp/batch.digests" "$tmp/many.digests"
 run threads "$tmp/threads-static" "$tmp/tiny.gguf" "Once upon a time" 5
 grep -q 'one digest' "$tmp/threads.out"

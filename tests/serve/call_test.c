@@ -237,6 +237,8 @@ static void test_lengths(void **state)
     NO_CHAT(",\"max_tokens\":4294967296", "max_tokens", "4294967295, not 4294967296");
     NO_CHAT(",\"max_tokens\":-1", "max_tokens", "not -1");
     NO_CHAT(",\"max_tokens\":1.5", "max_tokens", "not 1.5");
+    NO_CHAT(",\"max_tokens\":5.0", "max_tokens", "not 5.0");
+    NO_CHAT(",\"max_tokens\":1e300", "max_tokens", "not 1e+300");
     NO_COMPLETION(",\"max_completion_tokens\":1", "max_completion_tokens", "not of this endpoint");
 }
 

@@ -238,6 +238,33 @@ static void busy(const struct phase *phase, uint64_t *state)
     printf("%u whole answers beside the others\n", atomic_load(&other.n_answers));
 }
 
+/* ---- with the answer in hand ------------------------------------------------------------------------------------ */
+
+/* Who closes at `data: [DONE]`, as the openai packages do, has the whole answer and did not hang up. */
+static void satisfied(void)
+{
+    CHECK(server_wait_idle(&server, 5000 * SLOW), "not idle");
+    double hangups = server_metric(&server, "sennit_hangups_total");
+    double answers = server_metric(&server, "sennit_request_seconds_count");
+    for (int i = 0; i < N_EACH; i++) {
+        struct http_conn c;
+        struct http_response r = {0};
+        ask_begin(&server, &c, bodyf("{'prompt': 'hello', 'max_tokens': 3, 'stream': true}"));
+        CHECK(http_read_head(&c, &r, 5000 * SLOW) == HTTP_OK && r.status == 200, "status %d", r.status);
+        do
+            CHECK(http_read_event(&c, &r, 5000 * SLOW) == HTTP_OK, "a stream without [DONE]");
+        while (strcmp(r.event, "[DONE]") != 0);
+        leave(&c, (enum way)(i % N_WAYS));
+        http_response_free(&r);
+        http_close(&c);
+    }
+    CHECK(server_wait_idle(&server, 5000 * SLOW), "not idle");
+    hangups = server_metric(&server, "sennit_hangups_total") - hangups;
+    answers = server_metric(&server, "sennit_request_seconds_count") - answers;
+    CHECK(hangups == 0 && answers == N_EACH, "%d whole streams were counted as %g answers and %g hang-ups", N_EACH,
+          answers, hangups);
+}
+
 /* ---- afterwards ------------------------------------------------------------------------------------------------ */
 
 static double cpu_seconds(void)
@@ -272,6 +299,7 @@ int main(void)
         quiet(&phases[i]);
         busy(&phases[i], &state);
     }
+    satisfied();
     check_idle_cpu();
     server_stop(&server);
     answer_free(&other.want);
