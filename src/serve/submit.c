@@ -47,8 +47,8 @@ static bool check_call(const struct sv_facts *f, const struct sv_call *call, str
         return sv_fail(err, 400, "too_many_choices", "n",
                        "%u answers are wanted, and this server lets %u requests wait (--queue)", n_choices, f->queue);
     if (call->n_top > f->info->n_vocab)
-        return sv_fail(err, 400, "invalid_value", "logprobs", "%u alternatives are wanted; the vocabulary has %u tokens",
-                       call->n_top, f->info->n_vocab);
+        return sv_fail(err, 400, "invalid_value", "logprobs",
+                       "%u alternatives are wanted; the vocabulary has %u tokens", call->n_top, f->info->n_vocab);
     for (uint32_t i = 0; i < call->sampling.n_biases; i++)
         if (call->sampling.biases[i].id < 0 || (uint32_t)call->sampling.biases[i].id >= f->info->n_vocab)
             return sv_fail(err, 400, "invalid_value", "logit_bias", "token %d is outside the vocabulary of 0 to %u",
@@ -122,8 +122,9 @@ static bool check_ids(const struct sv_facts *f, const struct ready *r, struct sv
 {
     for (size_t i = 0; i < r->n_ids; i++)
         if (r->ids[i] < 0 || (uint32_t)r->ids[i] >= f->info->n_vocab)
-            return sv_fail(err, 400, "invalid_value", "prompt", "token %zu of the prompt is %d; this vocabulary has 0 to %u", i,
-                           r->ids[i], f->info->n_vocab - 1);
+            return sv_fail(err, 400, "invalid_value", "prompt",
+                           "token %zu of the prompt is %d; this vocabulary has 0 to %u", i, r->ids[i],
+                           f->info->n_vocab - 1);
     return true;
 }
 

@@ -238,7 +238,7 @@ static void busy(const struct phase *phase, uint64_t *state)
     printf("%u whole answers beside the others\n", atomic_load(&other.n_answers));
 }
 
-/* ---- with the answer in hand ------------------------------------------------------------------------------------ */
+/* ---- with the answer in hand -------------------------------------------------------------------------------- */
 
 /* Who closes at `data: [DONE]`, as the openai packages do, has the whole answer and did not hang up. */
 static void satisfied(void)
