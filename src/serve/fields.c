@@ -1,6 +1,7 @@
 /* The table of fields. A field is read, or known to change nothing, or refused with the reason. */
 #include "serve/fields.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -77,12 +78,13 @@ READER(read_temperature)
 
 READER(read_top_p)
 {
-    static const char WANTED[] =
-        "a number above 0 and at most 1 (1 = off; for the likeliest token alone, temperature 0)";
+    static const char WANTED[] = "a number from 0 (the likeliest token alone) to 1 (off)";
     if (!json_is_number(v))
         return sv_wrong_type(r->err, f->name, v, WANTED);
-    r->call->sampling.top_p = (float)json_number_value(v);
-    return (r->call->sampling.top_p > 0 && json_number_value(v) <= 1) || sv_wrong_value(r->err, f->name, v, WANTED);
+    double p = json_number_value(v);
+    /* To the library 0 is "off". The least share of the probability is held by the likeliest token. */
+    r->call->sampling.top_p = p < (double)FLT_MIN ? FLT_MIN : (float)p;
+    return (p >= 0 && p <= 1) || sv_wrong_value(r->err, f->name, v, WANTED);
 }
 
 READER(read_min_p)

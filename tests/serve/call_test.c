@@ -202,9 +202,8 @@ static void test_numbers(void **state)
     assert_true(call.sampling.top_p == 0.25f && call.sampling.min_p == 0.5f && call.sampling.top_k == 40);
     assert_true(call.sampling.repetition_penalty == 1.5f && call.sampling.presence_penalty == -2);
     assert_true(call.sampling.frequency_penalty == 2);
-    NO_CHAT(",\"top_p\":0", "top_p", "above 0");
-    NO_CHAT(",\"top_p\":1e-60", "top_p", "above 0");
-    NO_CHAT(",\"top_p\":1.0000001", "top_p", "at most 1");
+    NO_CHAT(",\"top_p\":-0.1", "top_p", "from 0");
+    NO_CHAT(",\"top_p\":1.0000001", "top_p", "to 1 (off)");
     NO_CHAT(",\"top_p\":[]", "top_p", "not an empty array");
     NO_CHAT(",\"min_p\":1", "min_p", "below 1");
     NO_CHAT(",\"min_p\":0.99999999999", "min_p", "below 1");

@@ -118,7 +118,7 @@ static void broken_bodies(void)
         "{\"prompt\": \"a\", \"max_tokens\": 99999999999999999999}",
         "{\"prompt\": \"a\", \"max_tokens\": 9223372036854775807}",
         "{\"prompt\": \"a\", \"max_tokens\": 1e3}",
-        "{\"prompt\": \"a\", \"top_p\": 0}",
+        "{\"prompt\": \"a\", \"top_p\": -1e-9}",
         "{\"prompt\": \"a\", \"top_p\": 1.5}",
         "{\"prompt\": \"a\", \"n\": -1}",
         "{\"prompt\": \"a\", \"stream\": \"yes\"}",

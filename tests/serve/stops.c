@@ -408,7 +408,8 @@ static void sampling(void)
     static const struct {
         const char *name;
         double value;
-    } greedy[] = {{"temperature", 0}, {"top_k", 1}, {"top_p", 1e-6}, {"min_p", 0.9999999}};
+    } greedy[] = {{"temperature", 0}, {"top_k", 1}, {"top_p", 1e-6},
+                  {"top_p", 1e-60},   {"top_p", 0}, {"min_p", 0.9999999}};
     for (int chat = 0; chat < 2; chat++) {
         struct answer a, hot;
         json_t *body = bodyf("{'max_tokens': 20, 'temperature': 3, 'seed': 8, 'ignore_eos': true}");
