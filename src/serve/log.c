@@ -3,11 +3,14 @@
 #include "serve/log.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <poll.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -155,29 +158,54 @@ static void put_seconds(struct sv_buf *b, const char *before, double s, const ch
     sv_buf_printf(b, "%s%llu.%03u%s", before, (unsigned long long)(ms / 1000), (unsigned)(ms % 1000), after);
 }
 
-/* One write, so that the lines of several writers do not mix. A reader that does not read holds the server up for a
- * second at most where the descriptor is non-blocking; then the line is lost. */
+/* Lines that nobody read, since the last one that somebody did. */
+static atomic_uint n_lost;
+
+/* Waits until a piece of PIPE_BUF bytes can be written without waiting, for a second at most, and not at all behind a
+ * line that was lost: a reader that stands still must not hold up the server. */
+static bool may_write(int fd)
+{
+    struct pollfd p = {.fd = fd, .events = POLLOUT};
+    int n;
+    do
+        n = poll(&p, 1, atomic_load(&n_lost) ? 0 : 1000);
+    while (n < 0 && errno == EINTR);
+    return n > 0;
+}
+
+/* One write for each line without a prompt, so that the lines of several writers do not mix. */
 static void write_line(int fd, struct sv_buf *b)
 {
     static const char no_memory[] = "sennit: no memory for a log line\n";
+    struct stat st;
+    size_t most = fstat(fd, &st) == 0 && S_ISFIFO(st.st_mode) ? PIPE_BUF : SIZE_MAX;
     sv_buf_puts(b, "\n");
     const char *data = b->failed ? no_memory : b->data;
     size_t n = b->failed ? sizeof no_memory - 1 : b->n_bytes;
     while (n > 0) {
-        ssize_t done = write(fd, data, n);
-        if (done < 0 && errno == EINTR)
-            continue;
-        if (done < 0 && errno == EAGAIN) {
-            struct pollfd p = {.fd = fd, .events = POLLOUT};
-            if (poll(&p, 1, 1000) > 0)
-                continue;
+        if (!may_write(fd)) {
+            atomic_fetch_add(&n_lost, 1);
+            break;
         }
+        ssize_t done = write(fd, data, n < most ? n : most);
+        if (done < 0 && (errno == EINTR || errno == EAGAIN))
+            continue;
         if (done < 0)
             break;
         data += done;
         n -= (size_t)done;
     }
     sv_buf_release(b);
+}
+
+/* Once there is a reader again, it is told what it missed. */
+static void tell_lost(const struct sv_log_options *o)
+{
+    if (atomic_load(&n_lost) == 0 || !may_write(o->fd))
+        return;
+    unsigned n = atomic_exchange(&n_lost, 0);
+    if (n)
+        sv_log_message(o, SENNIT_LOG_WARN, "%u log lines were lost: nobody read them", n);
 }
 
 /* ---- lines ----------------------------------------------------------------------------------------------------- */
@@ -235,6 +263,7 @@ void sv_log_request(const struct sv_log_options *o, const struct sv_log_line *li
     struct sv_buf b = {0};
     if (o->quiet)
         return;
+    tell_lost(o);
     bool prompt = o->prompts && line->prompt;
     if (o->json) {
         request_json(&b, line);

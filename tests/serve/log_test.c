@@ -357,13 +357,45 @@ static void test_reader_gone(void **state)
     sv_log_request(&o, &l); /* not open */
 }
 
+/* The same through a pipe that makes its writers wait; the reader learns later what it missed. */
+static void test_reader_stands_still(void **state)
+{
+    int tube[2];
+    static char text[1 << 18];
+    struct sv_log_line l = example();
+    (void)state;
+    assert_int_equal(pipe2(tube, 0), 0);
+    struct sv_log_options o = {.fd = tube[1], .prompts = true};
+    l.prompt = text;
+    l.n_prompt = 10000;
+    memset(text, 'p', l.n_prompt);
+    for (int i = 0; i < 1000; i++) /* more than the pipe holds */
+        sv_log_request(&o, &l);
+    assert_true(read(tube[0], text, sizeof text) > 0);
+    sv_log_message(&o, SENNIT_LOG_INFO, "still there");
+    l.prompt = NULL;
+    sv_log_request(&o, &l);
+    ssize_t n = read(tube[0], text, sizeof text - 1);
+    assert_true(n > 0);
+    text[n] = '\0';
+    assert_non_null(strstr(text, "still there"));
+    assert_non_null(strstr(text, "log lines were lost"));
+    close(tube[0]);
+    close(tube[1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_text),           cmocka_unit_test(test_prompts),
-        cmocka_unit_test(test_injection_text), cmocka_unit_test(test_json),
-        cmocka_unit_test(test_injection_json), cmocka_unit_test(test_long_fields),
-        cmocka_unit_test(test_no_mixing),      cmocka_unit_test(test_reader_gone),
+        cmocka_unit_test(test_text),
+        cmocka_unit_test(test_prompts),
+        cmocka_unit_test(test_injection_text),
+        cmocka_unit_test(test_json),
+        cmocka_unit_test(test_injection_json),
+        cmocka_unit_test(test_long_fields),
+        cmocka_unit_test(test_no_mixing),
+        cmocka_unit_test(test_reader_gone),
+        cmocka_unit_test(test_reader_stands_still),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
