@@ -2,11 +2,12 @@
  *
  * One thread owns the engine and calls sennit_engine_step in a loop (or lets sennit_engine_start make that thread).
  * Any thread may submit, cancel and read events. A step is a ragged batch: one token of every running row and chunks
- * of the prompts that are being read. Requests are admitted first in, first out, when a row is free and the cache
- * budget covers projected_bytes(prompt + max_tokens) and the arrays that the answer's events need: a row's whole
- * storage is promised before it starts, so rows do not run out of the budget, and a waiting request holds little more
- * than its prompt. A step's scratch grows with the longest row; if the machine itself has no memory left
- * for it, the youngest row ends with SENNIT_NOMEM and the others go on. */
+ * of the prompts that are being read. Requests are admitted first in, first out (but single ones may pass a group of
+ * sennit_engine_submit_n whose prompt is being read), when a row is free and the cache budget covers
+ * projected_bytes(prompt + max_tokens) and the arrays that the answer's events need: a row's whole storage is
+ * promised before it starts, so rows do not run out of the budget, and a waiting request holds little more than its
+ * prompt. A step's scratch grows with the longest row; if the machine itself has no memory left for it, the youngest
+ * row ends with SENNIT_NOMEM and the others go on. */
 #ifndef SENNIT_ENGINE_H
 #define SENNIT_ENGINE_H
 

@@ -70,17 +70,36 @@ static void start_row(struct sennit_engine *e, struct sennit_request *r)
     pthread_mutex_unlock(&e->lock);
 }
 
-struct sennit_request *sn_engine_pop_waiting(struct sennit_engine *e)
+/* Takes *at out of the waiting list. */
+static struct sennit_request *unqueue(struct sennit_engine *e, struct sennit_request **at)
 {
-    struct sennit_request *r = e->waiting;
-    e->waiting = r->next;
-    if (!e->waiting)
-        e->waiting_end = &e->waiting;
+    struct sennit_request *r = *at;
+    *at = r->next;
+    if (!r->next)
+        e->waiting_end = at;
     r->next = NULL;
     pthread_mutex_lock(&e->lock);
     e->n_waiting--;
     pthread_mutex_unlock(&e->lock);
     return r;
+}
+
+struct sennit_request *sn_engine_pop_waiting(struct sennit_engine *e)
+{
+    return unqueue(e, &e->waiting);
+}
+
+/* Who is next: the head, but while its group's leader reads their prompt, the first that stands behind the group.
+ * That must not be of a group itself: only one group at a time may hold anything. NULL: nobody. */
+static struct sennit_request **next_in_line(struct sennit_engine *e)
+{
+    struct sennit_request **at = &e->waiting;
+    if (!*at || !sn_group_must_wait(*at))
+        return *at ? at : NULL;
+    const struct sn_group *g = (*at)->group;
+    while (*at && (*at)->group == g)
+        at = &(*at)->next;
+    return *at && !(*at)->group ? at : NULL;
 }
 
 /* A request for no tokens has its answer already. */
@@ -108,25 +127,25 @@ static size_t reused(struct sennit_engine *e, const struct sennit_request *r)
     return r->session ? sn_session_rewind(e, r->session, r->tokens, r->n_prompt) : 0;
 }
 
-/* Tries the head of the queue. true: it left the queue. */
-static bool admit_head(struct sennit_engine *e)
+/* Tries a waiting request. true: it left the queue. */
+static bool admit_at(struct sennit_engine *e, struct sennit_request **at)
 {
-    struct sennit_request *r = e->waiting;
+    struct sennit_request *r = *at;
     struct sennit_session *own = r->session;
     struct sennit_error err = {0};
     if (r->max_tokens == 0 && !r->prompt_logprobs) {
-        sn_engine_pop_waiting(e);
+        unqueue(e, at);
         finish_empty(r);
         return true;
     }
-    if (e->n_rows >= e->cfg.max_rows || sn_group_must_wait(r))
+    if (e->n_rows >= e->cfg.max_rows)
         return false;
     uint64_t held = own ? own->held : 0; /* becomes part of the row */
     uint64_t need = r->need + sn_group_extra_need(r);
     sn_session_make_room(e, need > held ? need - held : 0, own);
     if (sn_admit(need, e->reserved - held, e->cfg.cache_bytes, e->n_rows, e->cfg.max_rows) != SN_ADMIT)
         return false;
-    sn_engine_pop_waiting(e);
+    unqueue(e, at);
     if (sn_request_make_room(r, &err) != SENNIT_OK) {
         refuse(e, r, &err);
         return true;
@@ -145,7 +164,8 @@ static bool admit_head(struct sennit_engine *e)
 bool sn_engine_admit(struct sennit_engine *e)
 {
     bool any = false;
-    while (e->waiting && admit_head(e))
+    struct sennit_request **at;
+    while ((at = next_in_line(e)) && admit_at(e, at))
         any = true;
     return any;
 }

@@ -4,7 +4,7 @@
  * takes references to its state, the snapshot; the other members start from there and forward the last prompt token
  * themselves, which gives each of them the logits of its first choice. Members stand in the queue one after another,
  * so at most one group at a time holds anything: whoever waits for room at the head of the queue never waits for what
- * another group keeps.
+ * another group keeps. While members wait for their leader's snapshot, single requests behind them may pass.
  *
  * A snapshot is a convenience: without one (no memory, the leader gone before its prompt was read) the next member
  * leads, or reads the prompt for itself when it is the last; the answers are the same.

@@ -397,6 +397,59 @@ static void leader_waits(const struct world *w, const struct problem *p)
     sennit_engine_free(e);
 }
 
+/* Reads on until all of r[n] have ended, and checks them against p's first member and those after it. */
+static void finish_all(struct sennit_engine *e, const struct problem *p, uint32_t n, struct sennit_request **r)
+{
+    struct member got[MOST] = {0};
+    for (uint32_t i = 0; i < n; i++)
+        while (!got[i].ended) {
+            step(e);
+            read_all(r[i], &got[i]);
+        }
+    for (uint32_t i = 0; i < n; i++) {
+        check_member(p, i, &got[i], false);
+        sennit_request_free(r[i]);
+    }
+}
+
+static bool has_started(const struct sennit_request *r)
+{
+    struct sennit_request_state state;
+    sennit_request_poll(r, &state);
+    return state.started;
+}
+
+/* While a leader reads a long prompt, single requests behind its group are admitted; those behind a second group wait
+ * for it, and nobody passes a group that has its snapshot. */
+static void others_pass(const struct world *w, const struct problem *p, const struct problem *other)
+{
+    const struct setting s = {.family = "plain", .max_rows = 3, .chunk = 7, .n_threads = 1};
+    struct sennit_engine *e = make(w, &s);
+    struct sennit_request_options o = question(other);
+    struct sennit_request *r[3], *passes, *second[2], *behind;
+    submit_group(e, p, 3, r);
+    passes = submit(e, &o);
+    submit_group(e, other, 2, second);
+    behind = submit(e, &o);
+    step(e);
+    CHECK(has_started(r[0]) && has_started(passes), "a row is free, and a short request waits for a prompt of %zu",
+          p->n_prompt);
+    for (int i = 0; i < 3; i++)
+        step(e);
+    CHECK(!has_started(r[1]) && !has_started(second[0]) && !has_started(behind), "out of turn");
+    finish_all(e, other, 1, &passes);
+    while (!has_started(r[1])) {
+        CHECK(!has_started(second[0]) && !has_started(behind), "a second group began before the first one was done");
+        step(e);
+    }
+    CHECK(has_started(r[2]) && !has_started(second[0]), "the group's members stand first");
+    finish_all(e, p, 3, r);
+    finish_all(e, other, 2, second);
+    finish_all(e, other, 1, &behind);
+    check_empty(e, "after all");
+    sennit_engine_free(e);
+}
+
 /* The queue's bound counts every member, and takes all or none. */
 static void full_queue(const struct world *w, const struct problem *p)
 {
@@ -566,6 +619,7 @@ int main(int argc, char **argv)
     refusals(&w, &problems[2]);
     tight_budget(&w, &problems[5]);
     leader_waits(&w, &problems[5]);
+    others_pass(&w, &problems[5], &problems[1]);
     no_tokens(&w, &problems[2]);
     full_queue(&w, &problems[2]);
     engine_fails(&w, &problems[2]);
