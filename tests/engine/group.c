@@ -1,14 +1,16 @@
 /* Several answers to one prompt: each is, bit for bit, the one that a request of its own would have had, the prompt
  * is read once and its pages are shared, whatever becomes of the members on the way.
  *
- *   group [--quick]    a small part of the cross, for sanitizers */
+ *   group [--quick | --threads]    a small part of the cross, for sanitizers; or none of it, and short prompts, where
+ *                                  threads are what matters */
 #include "engine/world.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 
 enum { LONGEST = 2100, MOST = 20, N_ANSWER = 6, N_TOP = 3, N_LENGTHS = 6 };
-static const size_t lengths[N_LENGTHS] = {1, 2, 255, 256, 257, 600};
+static const size_t lengths[N_LENGTHS] = {1, 2, 255, 256, 257, 600},
+                    short_lengths[N_LENGTHS] = {1, 2, 33, 64, 65, 99};
 
 struct member {
     int32_t ids[N_ANSWER], top_ids[N_ANSWER][N_TOP];
@@ -599,9 +601,24 @@ static void many_clients(const struct world *w, const struct problem *problems, 
     sennit_engine_free(e);
 }
 
+static void one_thread(const struct world *w, const struct problem *problems, bool quick)
+{
+    cross(w, problems, quick);
+    pages_are_shared(w);
+    leader_leaves(w, &problems[2]);
+    ends_any_time(w, &problems[2]);
+    refusals(w, &problems[2]);
+    tight_budget(w, &problems[5]);
+    leader_waits(w, &problems[5]);
+    others_pass(w, &problems[5], &problems[1]);
+    no_tokens(w, &problems[2]);
+    full_queue(w, &problems[2]);
+    engine_fails(w, &problems[2]);
+}
+
 int main(int argc, char **argv)
 {
-    bool quick = argc > 1 && strcmp(argv[1], "--quick") == 0;
+    bool quick = argc > 1 && strcmp(argv[1], "--quick") == 0, threads = argc > 1 && strcmp(argv[1], "--threads") == 0;
     static struct problem problems[N_LENGTHS];
     struct world w = {0};
     struct tiny_spec spec = tiny_spec_default();
@@ -611,19 +628,10 @@ int main(int argc, char **argv)
     MUST(sennit_model_open(&w.m, path, NULL, err));
     w.n_vocab = sennit_model_get_info(w.m)->n_vocab;
     for (int k = 0; k < N_LENGTHS; k++)
-        solve(&w, &problems[k], lengths[k], (uint64_t)k + 40);
-    cross(&w, problems, quick);
-    pages_are_shared(&w);
-    leader_leaves(&w, &problems[2]);
-    ends_any_time(&w, &problems[2]);
-    refusals(&w, &problems[2]);
-    tight_budget(&w, &problems[5]);
-    leader_waits(&w, &problems[5]);
-    others_pass(&w, &problems[5], &problems[1]);
-    no_tokens(&w, &problems[2]);
-    full_queue(&w, &problems[2]);
-    engine_fails(&w, &problems[2]);
-    many_clients(&w, problems, quick ? 6 : 60);
+        solve(&w, &problems[k], threads ? short_lengths[k] : lengths[k], (uint64_t)k + 40);
+    if (!threads)
+        one_thread(&w, problems, quick);
+    many_clients(&w, problems, quick || threads ? 6 : 60);
     sennit_model_free(w.m);
     run_unlink(path);
     return 0;
