@@ -45,7 +45,7 @@ scripts/check.sh --source --flags build/release || failed+=("check.sh")
 if [ -z "$quick" ]; then
     build_tree build/asan -- --preset asan -DSENNIT_WERROR=ON
     run_tests "address and undefined-behaviour sanitizers" build/asan -LE long
-    build_tree build/tsan -- --preset tsan -DSENNIT_WERROR=ON
+    build_tree build/tsan threads-tests -- --preset tsan -DSENNIT_WERROR=ON
     run_tests "thread sanitizer" build/tsan -L threads -LE long
     build_tree build/clang -- -S . -B build/clang -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_COMPILER=clang \
         -DSENNIT_WERROR=ON
