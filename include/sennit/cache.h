@@ -62,6 +62,7 @@ struct sennit_cache_config {
     uint32_t max_span;        /* largest span that will be appended; 0 = 1. A longer one is a range error only in
                                  families whose reserve depends on it */
     uint32_t round_depth;     /* most tokens of one verify round; 0 = no rounds */
+    uint32_t page_tokens;     /* positions in a page: 1, 2, 4, 8, 16, 32 or 64; 0 = 64, the fastest. The same bits */
     uint32_t n_snapshots;     /* owned snapshots (donors, published rows) per row to be covered by projected_bytes */
 };
 

@@ -35,6 +35,15 @@ struct sn_row {
     bool marked;     /* scratch of duplicate checks */
 };
 
+/* What the attention driver (attend.h) goes by: how many keys there are to attend to, of what size, and which of them a
+ * query sees. Filled from the configuration; a family's init may change it. */
+struct sn_attend_shape {
+    uint32_t n_kv_heads, d_k, d_v;
+    uint64_t window;       /* a query at position p sees p - window + 1 .. p; 0 = everything before it */
+    uint64_t n_kept;       /* and positions 0 .. n_kept - 1, window or not */
+    uint32_t max_selected; /* > 0: each query token sees the positions that the family selects for it, at most so many */
+};
+
 struct sn_cache_step {
     bool open, planned;
     uint32_t n_heads; /* query heads */
@@ -43,12 +52,14 @@ struct sn_cache_step {
     struct sennit_attend_inputs in;
 };
 
+struct sn_attend_ops;
 struct sennit_cache {
     const struct sn_family *ops;
     struct sennit_pool *pool;
     struct sennit_cache_config
         config; /* family: points to ops->name; max_span >= 1; max_tokens never 0 */
     char signature[128];
+    struct sn_attend_shape shape;
     struct sn_row *rows, *spare; /* [cap_rows] each, one allocation each */
     uint32_t n_rows, cap_rows;
     bool round_open;
@@ -73,6 +84,7 @@ struct sn_family {
     size_t
         object_bytes; /* size of the family's struct, whose first member is a struct sennit_cache */
     bool trimmable;   /* trim_* are present and exact down to the row's floor */
+    const struct sn_attend_ops *attend; /* for the driver's functions in the slots below; NULL: none of them is used */
 
     /* -- one cache -- */
     sennit_status (*check)(const struct sennit_cache_config *config, struct sennit_error *err);
@@ -137,6 +149,8 @@ struct sn_family {
     void (*spans)(const struct sennit_cache *cache, uint32_t row, struct sennit_span_view *out);
     /* First retained position of a row. May be NULL: 0. */
     uint64_t (*first_pos)(const struct sennit_cache *cache, uint32_t row);
+    /* What a donor's view calls the stored type. May be NULL: the name of k_type. */
+    const char *(*dtype)(const struct sennit_cache *cache);
     /* Owner's thread, worker 0's scratch. NULL in families without attention: SENNIT_UNSUPPORTED.
      */
     sennit_status (*donor_attend)(struct sennit_cache *cache, uint32_t row,

@@ -54,6 +54,15 @@ static void naive_signature(const struct sennit_cache_config *config, char *out,
     sn_kv_signature("naive", config, out, n_bytes);
 }
 
+static sennit_status naive_check(const struct sennit_cache_config *config, struct sennit_error *err)
+{
+    SN_TRY(sn_kv_check(config, err));
+    if (config->page_tokens != 0)
+        return sn_fail(err, SENNIT_INVALID, "cache config: page_tokens is %u; family 'naive' has no pages: use 0",
+                       config->page_tokens);
+    return SENNIT_OK;
+}
+
 /* ---- rows ------------------------------------------------------------------------------------ */
 
 /* Grows or shrinks a row's array to n tokens; false when memory is refused, with the row as it was.
@@ -440,7 +449,7 @@ const struct sn_family sn_family_naive = {
     .name = "naive",
     .object_bytes = sizeof(struct sennit_cache),
     .trimmable = true,
-    .check = sn_kv_check,
+    .check = naive_check,
     .signature = naive_signature,
     .storage_bytes = naive_storage_bytes,
     .reserve_bytes = naive_reserve_bytes,

@@ -1,6 +1,23 @@
 #include "cache/pages.h"
 
 #include <assert.h>
+#include <stdio.h>
+
+sennit_status sn_page_tokens_check(const struct sennit_cache_config *config, struct sennit_error *err)
+{
+    uint32_t n = sn_page_tokens(config);
+    if (n <= SN_MAX_PAGE_TOKENS && (n & (n - 1)) == 0)
+        return SENNIT_OK;
+    return sn_fail(err, SENNIT_INVALID,
+                   "cache config: page_tokens is %u; it must be 1, 2, 4, 8, 16, 32 or 64, or 0 for 64", n);
+}
+
+void sn_page_tokens_sign(const struct sennit_cache_config *config, char *signature, size_t n_bytes)
+{
+    size_t used = strlen(signature);
+    if (sn_page_tokens(config) != SN_MAX_PAGE_TOKENS && used < n_bytes)
+        snprintf(signature + used, n_bytes - used, " / p%u", config->page_tokens);
+}
 
 uint64_t sn_page_bytes(const struct sn_paging *paging)
 {
@@ -14,7 +31,7 @@ uint64_t sn_table_bytes(void)
 
 uint64_t sn_paged_bytes(const struct sn_paging *paging, uint64_t tokens)
 {
-    uint64_t pages = sn_pages_of(tokens);
+    uint64_t pages = sn_pages_of(paging, tokens);
     uint64_t tables = pages / SN_TABLE_PAGES + (pages % SN_TABLE_PAGES != 0);
     uint64_t a, b, sum;
     if (__builtin_mul_overflow(pages, sn_page_bytes(paging), &a) ||
@@ -123,19 +140,17 @@ void sn_table_list(const struct sn_table *tail, uint64_t n_pages, struct sn_page
 /* ---- growth ---------------------------------------------------------------------------------- */
 
 /* The last page is partly filled and will be written: it must be ours alone. */
-static bool own_last_page(const struct sn_paging *paging, struct sn_table *tail,
-                          struct sn_growth *undo)
+static bool own_last_page(const struct sn_paging *paging, struct sn_table *tail, struct sn_growth *undo)
 {
     struct sn_page **last = &tail->page[tail->n_pages - 1];
-    if ((*last)->n_refs == 1)
+    if ((*last)->n_refs == 1 && !paging->pool->hostile)
         return true;
     struct sn_page *copy = page_new(paging);
     if (!copy)
         return false;
     memcpy(copy->data, (*last)->data, paging->data_bytes);
     if (undo->copied)
-        page_drop(paging,
-                  *last); /* the block's copy held this reference; the old block has its own */
+        page_drop(paging, *last); /* the block's copy held this reference; the old block has its own */
     else
         undo->old_page = *last;
     *last = copy;
@@ -143,13 +158,13 @@ static bool own_last_page(const struct sn_paging *paging, struct sn_table *tail,
 }
 
 /* Makes the first block writable where it will be written. */
-static bool own_tail(const struct sn_paging *paging, struct sn_table **tail, bool partial,
-                     struct sn_growth *undo)
+static bool own_tail(const struct sn_paging *paging, struct sn_table **tail, bool partial, struct sn_growth *undo)
 {
-    bool written = *tail && (partial || (*tail)->n_pages < SN_TABLE_PAGES);
+    bool hostile = paging->pool->hostile,
+         written = *tail && (hostile || partial || (*tail)->n_pages < SN_TABLE_PAGES);
     if (!written)
         return true;
-    if ((*tail)->n_refs > 1) {
+    if ((*tail)->n_refs > 1 || hostile) {
         struct sn_table *copy = table_new(paging, NULL);
         if (!copy)
             return false;
@@ -157,7 +172,7 @@ static bool own_tail(const struct sn_paging *paging, struct sn_table **tail, boo
         undo->copied = true;
         *tail = copy;
     }
-    return !partial || own_last_page(paging, *tail, undo);
+    return !(partial || hostile) || own_last_page(paging, *tail, undo);
 }
 
 static bool add_page(const struct sn_paging *paging, struct sn_table **tail)
@@ -175,20 +190,18 @@ static bool add_page(const struct sn_paging *paging, struct sn_table **tail)
     return true;
 }
 
-sennit_status sn_table_grow(const struct sn_paging *paging, struct sn_table **tail,
-                            uint64_t n_tokens, uint64_t n_new, struct sn_growth *undo,
-                            struct sennit_error *err)
+sennit_status sn_table_grow(const struct sn_paging *paging, struct sn_table **tail, uint64_t n_tokens, uint64_t n_new,
+                            struct sn_growth *undo, struct sennit_error *err)
 {
     *undo = (struct sn_growth){.old_tail = *tail, .old_pages = *tail ? (*tail)->n_pages : 0};
-    bool ok = own_tail(paging, tail, n_tokens % SN_PAGE_TOKENS != 0, undo);
-    uint64_t have = sn_pages_of(n_tokens), need = sn_pages_of(n_tokens + n_new);
+    bool ok = own_tail(paging, tail, n_tokens % paging->page_tokens != 0, undo);
+    uint64_t have = sn_pages_of(paging, n_tokens), need = sn_pages_of(paging, n_tokens + n_new);
     for (; ok && have < need; have++)
         ok = add_page(paging, tail);
     if (ok)
         return SENNIT_OK;
     sn_table_undo(paging, tail, undo);
-    return sn_fail(err, SENNIT_NOMEM, "no memory for a cache page of %zu bytes",
-                   paging->data_bytes);
+    return sn_fail(err, SENNIT_NOMEM, "no memory for a cache page of %zu bytes", paging->data_bytes);
 }
 
 void sn_table_settle(const struct sn_paging *paging, struct sn_growth *undo)
@@ -231,9 +244,9 @@ struct cut {
     bool shared;            /* somebody else holds the block, or one above it on our path */
 };
 
-static struct cut find_cut(struct sn_table *tail, uint64_t n_tokens, uint64_t keep)
+static struct cut find_cut(const struct sn_paging *paging, struct sn_table *tail, uint64_t n_tokens, uint64_t keep)
 {
-    uint64_t have = sn_pages_of(n_tokens), need = sn_pages_of(keep);
+    uint64_t have = sn_pages_of(paging, n_tokens), need = sn_pages_of(paging, keep);
     struct cut c = {0};
     if (need == 0)
         return c;
@@ -248,13 +261,13 @@ static struct cut find_cut(struct sn_table *tail, uint64_t n_tokens, uint64_t ke
     return c;
 }
 
-sennit_status sn_table_cut_prepare(const struct sn_paging *paging, const struct sn_table *tail,
-                                   uint64_t n_tokens, uint64_t keep, struct sn_table **spare,
-                                   struct sennit_error *err)
+sennit_status sn_table_cut_prepare(const struct sn_paging *paging, const struct sn_table *tail, uint64_t n_tokens,
+                                   uint64_t keep, struct sn_table **spare, struct sennit_error *err)
 {
     *spare = NULL;
-    struct cut c = find_cut((struct sn_table *)(uintptr_t)tail, n_tokens, keep);
-    if (!c.block || !c.shared || c.n_pages == c.block->n_pages)
+    struct cut c = find_cut(paging, (struct sn_table *)(uintptr_t)tail, n_tokens, keep);
+    bool needed = c.block && ((c.shared && c.n_pages < c.block->n_pages) || paging->pool->hostile);
+    if (!needed)
         return SENNIT_OK;
     *spare = table_new(paging, NULL);
     if (!*spare)
@@ -262,10 +275,10 @@ sennit_status sn_table_cut_prepare(const struct sn_paging *paging, const struct 
     return SENNIT_OK;
 }
 
-void sn_table_cut(const struct sn_paging *paging, struct sn_table **tail, uint64_t n_tokens,
-                  uint64_t keep, struct sn_table *spare)
+void sn_table_cut(const struct sn_paging *paging, struct sn_table **tail, uint64_t n_tokens, uint64_t keep,
+                  struct sn_table *spare)
 {
-    struct cut c = find_cut(*tail, n_tokens, keep);
+    struct cut c = find_cut(paging, *tail, n_tokens, keep);
     struct sn_table *old = *tail;
     if (spare) {
         table_share(spare, c.block, c.n_pages);

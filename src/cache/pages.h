@@ -1,7 +1,8 @@
 /* Pages and page tables: counted, copied on write. Shared by every family whose storage grows with
  * the sequence.
  *
- * A page holds SN_PAGE_TOKENS positions of one row, counted from the row's own start. A row's page
+ * A page holds a fixed number of positions of one row, counted from the row's own start: the cache's page_tokens, a
+ * power of two up to 64, so that a chunk of 64 keys is a whole number of pages. A row's page
  * table is a chain of blocks of SN_TABLE_PAGES page pointers, newest first:
  *
  *      row.store --> [block 1: pages 62 .. 70] --> [block 0: pages 0 .. 61]     parent pointers,
@@ -14,14 +15,15 @@
  *   1. A block is changed only while its count is one; a page only while its count is one and its
  * block's is one.
  *   2. Only the first block of a chain may be partly filled; a row of n tokens has exactly ceil(n /
- * 64) pages.
- *   3. Counts are plain integers: all caches of a pool belong to one thread at a time. */
+ * page_tokens) pages.
+ *   3. In a hostile pool (pool.h) every grow and every cut works on copies, as if all were shared.
+ *   4. Counts are plain integers: all caches of a pool belong to one thread at a time. */
 #ifndef SN_PAGES_H
 #define SN_PAGES_H
 
 #include "cache/pool.h"
 
-enum { SN_PAGE_TOKENS = 64, SN_TABLE_PAGES = 62 };
+enum { SN_MAX_PAGE_TOKENS = 64, SN_TABLE_PAGES = 62 };
 
 struct sn_page {
     _Alignas(64) uint32_t n_refs;
@@ -34,15 +36,26 @@ struct sn_table {
     struct sn_page *page[SN_TABLE_PAGES];
 };
 
-/* The geometry that the functions below need: bytes of a page's data. */
+/* The geometry that the functions below need. */
 struct sn_paging {
     struct sennit_pool *pool;
-    size_t data_bytes;
+    size_t data_bytes; /* of a page's data */
+    uint32_t page_tokens;
 };
 
-static inline uint64_t sn_pages_of(uint64_t tokens)
+/* A configuration's page size: page_tokens, 64 for 0. */
+static inline uint32_t sn_page_tokens(const struct sennit_cache_config *config)
 {
-    return tokens / SN_PAGE_TOKENS + (tokens % SN_PAGE_TOKENS != 0);
+    return config->page_tokens ? config->page_tokens : SN_MAX_PAGE_TOKENS;
+}
+/* SENNIT_INVALID unless it is 0, 1, 2, 4, 8, 16, 32 or 64. */
+sennit_status sn_page_tokens_check(const struct sennit_cache_config *config, struct sennit_error *err);
+/* Appends what tells stores of other page sizes apart to a signature: nothing at 64, else " / p16". */
+void sn_page_tokens_sign(const struct sennit_cache_config *config, char *signature, size_t n_bytes);
+
+static inline uint64_t sn_pages_of(const struct sn_paging *paging, uint64_t tokens)
+{
+    return tokens / paging->page_tokens + (tokens % paging->page_tokens != 0);
 }
 
 /* Bytes that a row of that many tokens takes when nothing is shared, as the allocator counts;
@@ -69,23 +82,20 @@ struct sn_growth {
     struct sn_table *old_tail; /* before */
     bool copied;               /* old_tail was shared: the row's reference to it is held here */
     uint32_t old_pages;        /* pages of old_tail before */
-    struct sn_page
-        *old_page; /* replaced by a copy within old_tail: its reference is held here; else NULL */
+    struct sn_page *old_page;  /* replaced by a copy within old_tail: its reference is held here; else NULL */
 };
-sennit_status sn_table_grow(const struct sn_paging *paging, struct sn_table **tail,
-                            uint64_t n_tokens, uint64_t n_new, struct sn_growth *undo,
-                            struct sennit_error *err);
+sennit_status sn_table_grow(const struct sn_paging *paging, struct sn_table **tail, uint64_t n_tokens, uint64_t n_new,
+                            struct sn_growth *undo, struct sennit_error *err);
 void sn_table_settle(const struct sn_paging *paging, struct sn_growth *undo);
 void sn_table_undo(const struct sn_paging *paging, struct sn_table **tail, struct sn_growth *undo);
 
 /* Cuts a row of n_tokens back to `keep` tokens in two phases. *spare: a block that cut will need
  * because the one it ends in is shared; NULL when it needs none, which is so for every cut back to
  * where a grown row stood. */
-sennit_status sn_table_cut_prepare(const struct sn_paging *paging, const struct sn_table *tail,
-                                   uint64_t n_tokens, uint64_t keep, struct sn_table **spare,
-                                   struct sennit_error *err);
-void sn_table_cut(const struct sn_paging *paging, struct sn_table **tail, uint64_t n_tokens,
-                  uint64_t keep, struct sn_table *spare);
+sennit_status sn_table_cut_prepare(const struct sn_paging *paging, const struct sn_table *tail, uint64_t n_tokens,
+                                   uint64_t keep, struct sn_table **spare, struct sennit_error *err);
+void sn_table_cut(const struct sn_paging *paging, struct sn_table **tail, uint64_t n_tokens, uint64_t keep,
+                  struct sn_table *spare);
 void sn_table_spare_free(const struct sn_paging *paging, struct sn_table *spare); /* NULL is fine */
 
 #endif

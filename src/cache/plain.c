@@ -14,32 +14,19 @@ static void plain_signature(const struct sennit_cache_config *config, char *out,
     sn_kv_signature("plain", config, out, n_bytes);
 }
 
+static sennit_status plain_check(const struct sennit_cache_config *config, struct sennit_error *err)
+{
+    SN_TRY(sn_kv_check(config, err));
+    return sn_page_tokens_check(config, err);
+}
+
 static sennit_status plain_init(struct sennit_cache *cache, struct sennit_error *err)
 {
     (void)err;
     struct sn_plain *c = mutable_plain(cache);
-    const struct sennit_cache_config *config = &cache->config;
-    const struct sn_kernels *k = cache->pool->kernels;
-    c->element_bytes = sn_kv_element_bytes(config->k_type);
-    c->k_head_bytes = SN_PAGE_TOKENS * (size_t)config->d_k * c->element_bytes;
-    c->v_head_bytes = SN_PAGE_TOKENS * (size_t)config->d_v * c->element_bytes;
-    c->v_offset = config->n_kv_heads * c->k_head_bytes;
-    c->paging.pool = cache->pool;
-    c->paging.data_bytes = config->n_kv_heads * (c->k_head_bytes + c->v_head_bytes);
-    switch (config->k_type) {
-    case SENNIT_F32:
-        c->store = k->store_f32, c->store_id = SN_K_store_f32;
-        c->attn = k->attn_f32, c->attn_id = SN_K_attn_f32;
-        break;
-    case SENNIT_F16:
-        c->store = k->store_f16, c->store_id = SN_K_store_f16;
-        c->attn = k->attn_f16, c->attn_id = SN_K_attn_f16;
-        break;
-    default:
-        c->store = k->store_bf16, c->store_id = SN_K_store_bf16;
-        c->attn = k->attn_bf16, c->attn_id = SN_K_attn_bf16;
-        break;
-    }
+    sn_kv_layout_init(&c->layout, &cache->config, cache->pool->kernels);
+    c->paging = (struct sn_paging){
+        .pool = cache->pool, .data_bytes = c->layout.page_bytes, .page_tokens = c->layout.page_tokens};
     return SENNIT_OK;
 }
 
@@ -64,7 +51,7 @@ static uint64_t plain_reserve_bytes(const struct sennit_cache *cache)
     uint64_t page = sn_page_bytes(paging), table = sn_table_bytes();
     uint64_t bytes = cache->config.n_snapshots * (page + table);
     if (cache->config.round_depth > 0) {
-        uint64_t pages = sn_pages_of(cache->config.round_depth);
+        uint64_t pages = sn_pages_of(paging, cache->config.round_depth);
         bytes += pages * page + (pages / SN_TABLE_PAGES + 1) * table;
     }
     return bytes;
@@ -72,7 +59,8 @@ static uint64_t plain_reserve_bytes(const struct sennit_cache *cache)
 
 static uint64_t plain_bytes_per_token(const struct sennit_cache *cache)
 {
-    return sn_page_bytes(&sn_plain_of(cache)->paging) / SN_PAGE_TOKENS;
+    const struct sn_paging *paging = &sn_plain_of(cache)->paging;
+    return sn_page_bytes(paging) / paging->page_tokens;
 }
 
 static uint64_t plain_row_bytes(const struct sennit_cache *cache, const struct sn_row *row)
@@ -82,8 +70,8 @@ static uint64_t plain_row_bytes(const struct sennit_cache *cache, const struct s
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-static sennit_status plain_row_copy(struct sennit_cache *to, const struct sn_row *src,
-                                    struct sn_row *dst, struct sennit_error *err)
+static sennit_status plain_row_copy(struct sennit_cache *to, const struct sn_row *src, struct sn_row *dst,
+                                    struct sennit_error *err)
 {
     (void)to, (void)err;
     sn_table_ref(src->store);
@@ -96,18 +84,17 @@ static void plain_row_drop(struct sennit_cache *cache, struct sn_row *row)
     sn_table_drop(&sn_plain_of(cache)->paging, row->store);
 }
 
-static sennit_status plain_trim_prepare(struct sennit_cache *cache, const struct sn_row *row,
-                                        uint64_t n_tokens, void **spare, struct sennit_error *err)
+static sennit_status plain_trim_prepare(struct sennit_cache *cache, const struct sn_row *row, uint64_t n_tokens,
+                                        void **spare, struct sennit_error *err)
 {
     struct sn_table *block = NULL;
-    sennit_status status = sn_table_cut_prepare(&sn_plain_of(cache)->paging, row->store,
-                                                row->n_tokens, n_tokens, &block, err);
+    sennit_status status =
+        sn_table_cut_prepare(&sn_plain_of(cache)->paging, row->store, row->n_tokens, n_tokens, &block, err);
     *spare = block;
     return status;
 }
 
-static void plain_trim_apply(struct sennit_cache *cache, struct sn_row *row, uint64_t n_tokens,
-                             void *spare)
+static void plain_trim_apply(struct sennit_cache *cache, struct sn_row *row, uint64_t n_tokens, void *spare)
 {
     struct sn_table *tail = row->store;
     sn_table_cut(&sn_plain_of(cache)->paging, &tail, row->n_tokens, n_tokens, spare);
@@ -124,68 +111,42 @@ static void plain_trim_discard(struct sennit_cache *cache, void *spare)
 
 static size_t plain_n_spans(const struct sennit_cache *cache, uint32_t row)
 {
-    return 2 * (size_t)sn_pages_of(cache->rows[row].n_tokens);
+    return 2 * (size_t)sn_pages_of(&sn_plain_of(cache)->paging, cache->rows[row].n_tokens);
 }
 
-/* Per page "key" and "value", all heads, in the page's own layout; unwritten positions are part of
- * n_bytes. */
-static void plain_spans(const struct sennit_cache *cache, uint32_t row,
-                        struct sennit_span_view *out)
+static void plain_spans(const struct sennit_cache *cache, uint32_t row, struct sennit_span_view *out)
 {
     const struct sn_plain *c = sn_plain_of(cache);
-    uint64_t n_tokens = cache->rows[row].n_tokens, n_pages = sn_pages_of(n_tokens);
+    uint64_t size = c->paging.page_tokens, n_tokens = cache->rows[row].n_tokens;
+    uint64_t n_pages = sn_pages_of(&c->paging, n_tokens);
     for (uint64_t p = 0; p < n_pages; p++) {
         const struct sn_page *page = sn_table_page(cache->rows[row].store, n_pages, p);
-        uint64_t pos = p * SN_PAGE_TOKENS, left = n_tokens - pos;
-        struct sennit_span_view view = {.name = "key",
-                                        .type = cache->config.k_type,
-                                        .row = row,
-                                        .pos = pos,
-                                        .n_tokens = left < SN_PAGE_TOKENS ? left : SN_PAGE_TOKENS,
-                                        .data = page->data,
-                                        .n_bytes = c->v_offset};
-        *out++ = view;
-        view.name = "value";
-        view.type = cache->config.v_type;
-        view.data = page->data + c->v_offset;
-        view.n_bytes = c->paging.data_bytes - c->v_offset;
-        *out++ = view;
-    }
-}
-
-/* Sets every byte of positions `from` .. 63 of a page. */
-static void fill_tail(const struct sn_plain *c, uint8_t *data, size_t from, uint8_t byte)
-{
-    size_t d_k = c->base.config.d_k, d_v = c->base.config.d_v, e = c->element_bytes;
-    for (size_t h = 0; h < c->base.config.n_kv_heads; h++) {
-        uint8_t *k = data + h * c->k_head_bytes, *v = data + c->v_offset + h * c->v_head_bytes;
-        for (size_t t = from; t < SN_PAGE_TOKENS; t++)
-            for (size_t d = 0; d < d_k; d++)
-                memset(k + ((t / 16 * d_k + d) * 16 + t % 16) * e, byte, e);
-        memset(v + from * d_v * e, byte, (SN_PAGE_TOKENS - from) * d_v * e);
+        uint64_t left = n_tokens - p * size;
+        sn_kv_views(&c->layout, cache->config.k_type, page->data, row, p * size, left < size ? left : size,
+                    out + 2 * p);
     }
 }
 
 static uint64_t plain_body_bytes(const struct sennit_cache *cache, uint64_t tokens)
 {
     uint64_t bytes;
-    if (__builtin_mul_overflow(sn_pages_of(tokens), sn_plain_of(cache)->paging.data_bytes, &bytes))
+    if (__builtin_mul_overflow(sn_pages_of(&sn_plain_of(cache)->paging, tokens),
+                               sn_plain_of(cache)->paging.data_bytes, &bytes))
         return UINT64_MAX;
     return bytes;
 }
 
 /* The unwritten rest of the last page goes out as zeros: a record depends on the row's tokens
  * alone. */
-static sennit_status save_last(const struct sn_plain *c, const struct sn_page *page,
-                               size_t n_tokens, struct sennit_stream *stream,
-                               struct sennit_error *err)
+static sennit_status save_last(const struct sn_plain *c, const struct sn_page *page, size_t n_tokens,
+                               struct sennit_stream *stream, struct sennit_error *err)
 {
     struct sn_heap *heap = c->base.pool->heap;
     uint8_t *copy = sn_alloc(heap, SN_USE_SCRATCH, c->paging.data_bytes);
     if (!copy)
         return sn_fail(err, SENNIT_NOMEM, "save: no memory for a copy of the last page");
     memcpy(copy, page->data, c->paging.data_bytes);
-    fill_tail(c, copy, n_tokens, 0);
+    sn_kv_fill_tail(&c->layout, copy, n_tokens, 0);
     sennit_status status = sn_stream_write(stream, copy, c->paging.data_bytes, err);
     sn_free(heap, SN_USE_SCRATCH, copy, c->paging.data_bytes);
     return status;
@@ -195,29 +156,26 @@ static sennit_status plain_save_body(const struct sennit_cache *cache, const str
                                      struct sennit_stream *stream, struct sennit_error *err)
 {
     const struct sn_plain *c = sn_plain_of(cache);
-    uint64_t n_pages = sn_pages_of(row->n_tokens), full = row->n_tokens / SN_PAGE_TOKENS;
+    uint64_t n_pages = sn_pages_of(&c->paging, row->n_tokens), full = row->n_tokens / c->paging.page_tokens;
     for (uint64_t p = 0; p < full; p++)
-        SN_TRY(sn_stream_write(stream, sn_table_page(row->store, n_pages, p)->data,
-                               c->paging.data_bytes, err));
+        SN_TRY(sn_stream_write(stream, sn_table_page(row->store, n_pages, p)->data, c->paging.data_bytes, err));
     if (full == n_pages)
         return SENNIT_OK;
-    return save_last(c, sn_table_page(row->store, n_pages, full), row->n_tokens % SN_PAGE_TOKENS,
-                     stream, err);
+    return save_last(c, sn_table_page(row->store, n_pages, full), row->n_tokens % c->paging.page_tokens, stream, err);
 }
 
-static sennit_status plain_load_body(struct sennit_cache *cache, struct sn_row *row,
-                                     struct sennit_stream *stream, struct sennit_error *err)
+static sennit_status plain_load_body(struct sennit_cache *cache, struct sn_row *row, struct sennit_stream *stream,
+                                     struct sennit_error *err)
 {
     const struct sn_plain *c = sn_plain_of(cache);
     struct sn_table *tail = NULL;
     sennit_status status = SENNIT_OK;
-    for (uint64_t pos = 0; pos < row->n_tokens && status == SENNIT_OK; pos += SN_PAGE_TOKENS) {
+    for (uint64_t pos = 0; pos < row->n_tokens && status == SENNIT_OK; pos += c->paging.page_tokens) {
         struct sn_growth undo;
-        status = sn_table_grow(&c->paging, &tail, pos, SN_PAGE_TOKENS, &undo, err);
+        status = sn_table_grow(&c->paging, &tail, pos, c->paging.page_tokens, &undo, err);
         if (status == SENNIT_OK) {
             sn_table_settle(&c->paging, &undo);
-            status = sn_stream_read(stream, tail->page[tail->n_pages - 1]->data,
-                                    c->paging.data_bytes, err);
+            status = sn_stream_read(stream, tail->page[tail->n_pages - 1]->data, c->paging.data_bytes, err);
         }
     }
     if (status == SENNIT_OK)
@@ -253,14 +211,13 @@ static void undo_spans(struct sn_plain *c, uint32_t n_spans)
     }
 }
 
-static void poison_tail(const struct sn_plain *c, const struct sn_row *row,
-                        const struct sennit_span *span)
+static void poison_tail(const struct sn_plain *c, const struct sn_row *row, const struct sennit_span *span)
 {
-    if (!c->base.pool->poison || row->n_tokens % SN_PAGE_TOKENS == 0)
+    if (!c->base.pool->poison || row->n_tokens % c->paging.page_tokens == 0)
         return;
-    uint64_t n_pages = sn_pages_of(row->n_tokens + span->n_tokens);
-    struct sn_page *page = sn_table_page(row->store, n_pages, row->n_tokens / SN_PAGE_TOKENS);
-    fill_tail(c, page->data, row->n_tokens % SN_PAGE_TOKENS, 0xFF);
+    uint64_t n_pages = sn_pages_of(&c->paging, row->n_tokens + span->n_tokens);
+    struct sn_page *page = sn_table_page(row->store, n_pages, row->n_tokens / c->paging.page_tokens);
+    sn_kv_fill_tail(&c->layout, page->data, row->n_tokens % c->paging.page_tokens, 0xFF);
 }
 
 static sennit_status plain_step_begin(struct sennit_cache *cache, struct sennit_error *err)
@@ -268,13 +225,12 @@ static sennit_status plain_step_begin(struct sennit_cache *cache, struct sennit_
     struct sn_plain *c = mutable_plain(cache);
     const struct sn_cache_step *step = &cache->step;
     SN_TRY(reserve_undo(c, step->n_spans, err));
-    SN_TRY(sn_plain_reserve(cache, err));
+    SN_TRY(sn_attend_reserve(cache, err));
     for (uint32_t i = 0; i < step->n_spans; i++) {
         const struct sennit_span *span = &step->spans[i];
         struct sn_row *row = &cache->rows[span->row];
         struct sn_table *tail = row->store;
-        sennit_status status =
-            sn_table_grow(&c->paging, &tail, row->n_tokens, span->n_tokens, &c->undo[i], err);
+        sennit_status status = sn_table_grow(&c->paging, &tail, row->n_tokens, span->n_tokens, &c->undo[i], err);
         row->store = tail;
         if (status != SENNIT_OK) {
             undo_spans(c, i);
@@ -297,46 +253,62 @@ static void plain_step_abort(struct sennit_cache *cache)
     undo_spans(mutable_plain(cache), cache->step.n_spans);
 }
 
-static void plain_step_tile(struct sennit_cache *cache, uint32_t span_index, uint32_t token,
-                            uint32_t n_tokens, sennit_role role, uint32_t first_head,
-                            uint32_t n_heads, const float *data, size_t token_stride,
-                            uint32_t worker)
+static void plain_step_tile(struct sennit_cache *cache, uint32_t span_index, uint32_t token, uint32_t n_tokens,
+                            sennit_role role, uint32_t first_head, uint32_t n_heads, const float *data,
+                            size_t token_stride, uint32_t worker)
 {
     const struct sn_plain *c = sn_plain_of(cache);
     const struct sennit_span *span = &cache->step.spans[span_index];
     bool key = role == SENNIT_ROLE_KEY;
     assert((key || role == SENNIT_ROLE_VALUE) && first_head + n_heads <= cache->config.n_kv_heads);
-    size_t d = key ? cache->config.d_k : cache->config.d_v;
     const struct sn_table *tail = cache->rows[span->row].store;
-    uint64_t n_pages = sn_pages_of(span->pos + span->n_tokens);
+    uint64_t size = c->paging.page_tokens, n_pages = sn_pages_of(&c->paging, span->pos + span->n_tokens);
     uint8_t *page = NULL;
     for (uint32_t t = 0; t < n_tokens; t++) {
         uint64_t pos = span->pos + token + t;
-        size_t slot = pos % SN_PAGE_TOKENS;
-        if (!page || slot == 0)
-            page = sn_table_page(tail, n_pages, pos / SN_PAGE_TOKENS)->data;
-        for (size_t h = 0; h < n_heads; h++) {
-            const float *x = data + t * token_stride + h * d;
-            if (key)
-                c->store(x, d,
-                         page + (first_head + h) * c->k_head_bytes +
-                             (slot / 16 * d * 16 + slot % 16) * c->element_bytes,
-                         16);
-            else
-                c->store(x, d,
-                         page + c->v_offset + (first_head + h) * c->v_head_bytes +
-                             slot * d * c->element_bytes,
-                         1);
-        }
+        if (!page || pos % size == 0)
+            page = sn_table_page(tail, n_pages, pos / size)->data;
+        sn_kv_store(&c->layout, page, pos % size, key, first_head, n_heads, data + t * token_stride);
     }
-    cache->pool->calls[worker].n[c->store_id] += (uint64_t)n_tokens * n_heads;
+    cache->pool->calls[worker].n[c->layout.store_id] += (uint64_t)n_tokens * n_heads;
 }
+
+/* ---- attention: the driver's, over the row's pages ------------------------------------------------------------ */
+
+static size_t plain_row_list_bytes(const struct sn_attend_source *src, uint64_t n_tokens)
+{
+    return sn_pages_of(&sn_plain_of(src->cache)->paging, n_tokens) * sizeof(struct sn_page *);
+}
+
+static void plain_row_list(const struct sn_attend_source *src, uint64_t n_tokens, void *out)
+{
+    sn_table_list(src->row->store, sn_pages_of(&sn_plain_of(src->cache)->paging, n_tokens), out);
+}
+
+static size_t plain_segment_bytes(const struct sn_attend_source *src, size_t n_q)
+{
+    (void)n_q;
+    return sn_kv_segment_bytes(&sn_plain_of(src->cache)->layout);
+}
+
+static void plain_segment(const struct sn_attend_job *job, const struct sn_attend_segment *segment)
+{
+    sn_kv_segment(job, segment, &sn_plain_of(job->src.cache)->layout, job->row_data, 0);
+}
+
+static const struct sn_attend_ops plain_attend = {
+    .row_bytes = plain_row_list_bytes,
+    .row_fill = plain_row_list,
+    .segment_bytes = plain_segment_bytes,
+    .segment = plain_segment,
+};
 
 const struct sn_family sn_family_plain = {
     .name = "plain",
     .object_bytes = sizeof(struct sn_plain),
     .trimmable = true,
-    .check = sn_kv_check,
+    .attend = &plain_attend,
+    .check = plain_check,
     .signature = plain_signature,
     .init = plain_init,
     .release = plain_release,
@@ -351,7 +323,7 @@ const struct sn_family sn_family_plain = {
     .trim_discard = plain_trim_discard,
     .n_spans = plain_n_spans,
     .spans = plain_spans,
-    .donor_attend = sn_plain_donor_attend,
+    .donor_attend = sn_attend_donor,
     .body_bytes = plain_body_bytes,
     .save_body = plain_save_body,
     .load_body = plain_load_body,
@@ -359,7 +331,7 @@ const struct sn_family sn_family_plain = {
     .step_tile = plain_step_tile,
     .step_commit = plain_step_commit,
     .step_abort = plain_step_abort,
-    .attend_plan = sn_plain_attend_plan,
-    .attend_item = sn_plain_attend_item,
-    .attend_merge = sn_plain_attend_merge,
+    .attend_plan = sn_attend_plan,
+    .attend_item = sn_attend_item,
+    .attend_merge = sn_attend_merge,
 };

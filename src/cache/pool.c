@@ -118,6 +118,11 @@ void sn_cache_pool_set_poison(struct sennit_pool *pool, bool on)
     pool->poison = on;
 }
 
+void sn_cache_pool_set_hostile(struct sennit_pool *pool, bool on)
+{
+    pool->hostile = on;
+}
+
 static sennit_status scratch_grow(struct sennit_pool *pool, struct sn_scratch *s, size_t n_bytes,
                                   struct sennit_error *err)
 {

@@ -29,6 +29,7 @@ struct sennit_pool {
     uint32_t n_workers;
     bool owns_heap, owns_calls;
     bool poison;      /* new and freed pages are filled with NaN patterns */
+    bool hostile;     /* every append and trim moves what it touches */
     uint64_t n_bytes; /* live pages and tables */
     uint64_t n_live;  /* caches, donors and views that still point here */
 
@@ -55,6 +56,11 @@ static inline struct sn_calls *sn_cache_pool_calls(struct sennit_pool *pool, uin
 /* The hostile run: every element of a new or freed page is a NaN, and so is the unused rest of a
  * page before each append, so that any read of an element that nobody wrote shows in a result. */
 void sn_cache_pool_set_poison(struct sennit_pool *pool, bool on);
+
+/* The hostile build, for tests: storage behaves as if it were always shared. Every append copies the last table block
+ * and the last page first, full ones too; every trim copies the block it ends in. Whoever kept a pointer, or relied on
+ * storage that stays where it is, is found out. Costs time and, while a step is open, the copied bytes. */
+void sn_cache_pool_set_hostile(struct sennit_pool *pool, bool on);
 
 /* At least n_bytes for every worker, and for the step. Contents are lost when they grow. Step
  * scratch cannot grow while a plan lives in it: SENNIT_STATE. */

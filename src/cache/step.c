@@ -76,10 +76,10 @@ sennit_status sennit_cache_append_begin(struct sennit_cache *cache, const struct
         return sn_fail(err, SENNIT_STATE, "append_begin: a step is open; commit or abort it first");
     if (n_spans == 0)
         return sn_fail(err, SENNIT_INVALID, "append_begin: a step needs at least one span");
-    if (n_heads == 0 || n_heads % cache->config.n_kv_heads != 0)
+    if (n_heads == 0 || n_heads % cache->shape.n_kv_heads != 0)
         return sn_fail(err, SENNIT_INVALID,
                        "append_begin: %u query heads are no multiple of %u KV heads", n_heads,
-                       cache->config.n_kv_heads);
+                       cache->shape.n_kv_heads);
     SN_TRY(check_spans(cache, spans, n_spans, err));
     SN_TRY(keep_spans(cache, spans, n_spans, err));
     cache->step.n_heads = n_heads;

@@ -1,17 +1,18 @@
-/* conformance --family F --ops N --seed S [--type f32|f16|bf16] [--verbose]
+/* conformance --family F --ops N --seed S [--type f32|f16|bf16] [--hostile] [--verbose]
  *
  * Random operations over random geometries. After each one the accounting equals the allocator's;
  * every output of every append equals the row's solo replay to the bit (another pool, another
  * instruction set, other chunks and orders, where possible another family) and the textbook twin
  * within its bound; stored state equals solo replay's, one row per operation and all rows every 64.
- * A refused call leaves everything as it was. A failure prints what to run again. */
+ * Page sizes are drawn too, another one for the row alone. --hostile: pages of 1, and every write and trim moves what
+ * it touches. A refused call leaves everything as it was. A failure prints what to run again. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
 #include "cache/world.h"
 
-enum { OPS_PER_WORLD = 400 };
+enum { OPS_PER_WORLD = 400, OPS_PER_LARGE_WORLD = 60 };
 
 static struct mcache *pick(struct world *w)
 {
@@ -43,10 +44,9 @@ static uint32_t random_span(struct world *w, const struct mrow *row)
     if (w->long_rows && kind < 20)
         n = 500 + rng_below(&w->rng, 3000);
     else
-        n = kind < 55   ? 1
-            : kind < 85 ? 1 + rng_below(&w->rng, 5)
-            : kind < 97 ? 1 + rng_below(&w->rng, 70)
-                        : 40 + rng_below(&w->rng, 260);
+        n = kind < 60   ? 1
+            : kind < 90 ? 1 + rng_below(&w->rng, 5)
+                        : 1 + rng_below(&w->rng, 130);
     uint64_t max = w->g.config.max_tokens ? w->g.config.max_tokens : UINT64_MAX,
              room = max - row->n;
     if (row->n + n > w->max_len)
@@ -444,7 +444,7 @@ static struct {
     const char *family, *type;
     uint64_t seed, op;
     uint32_t world;
-    bool done;
+    bool done, hostile;
 } where;
 
 static void say_where(void)
@@ -452,9 +452,9 @@ static void say_where(void)
     if (!where.done)
         fprintf(stderr,
                 "FAILED at operation %llu (world %u): conformance --family %s --type %s --seed "
-                "%llu --ops %llu\n",
+                "%llu --ops %llu%s\n",
                 (unsigned long long)where.op, where.world, where.family, where.type,
-                (unsigned long long)where.seed, (unsigned long long)where.op + 1);
+                (unsigned long long)where.seed, (unsigned long long)where.op + 1, where.hostile ? " --hostile" : "");
 }
 
 static void run(const struct tested_family *family, sennit_type type, uint64_t n_ops, uint64_t seed,
@@ -464,12 +464,13 @@ static void run(const struct tested_family *family, sennit_type type, uint64_t n
     double worst = 0;
     struct world w;
     for (uint64_t done = 0; done < n_ops; where.world++) {
-        world_open(&w, family, type, seed, where.world, threads);
+        world_open(&w, family, type, seed, where.world, where.hostile, threads);
+        uint32_t n_world = w.large ? OPS_PER_LARGE_WORLD : OPS_PER_WORLD;
         if (verbose)
             printf("world %u: %s x%u, max_tokens %llu, soft cap %g, sinks %d\n", where.world,
                    sennit_cache_signature(w.main.c), w.g.group,
                    (unsigned long long)w.g.config.max_tokens, w.g.soft_cap, w.g.sinks != NULL);
-        for (uint32_t i = 0; i < OPS_PER_WORLD && done < n_ops; i++, done++) {
+        for (uint32_t i = 0; i < n_world && done < n_ops; i++, done++) {
             where.op = done;
             uint32_t op = run_op(&w);
             counts[op]++;
@@ -484,7 +485,7 @@ static void run(const struct tested_family *family, sennit_type type, uint64_t n
         twins += w.n_twin;
         worst = w.worst > worst ? w.worst : worst;
     }
-    printf("%s %s: %llu operations, seed %llu:", family->name, where.type,
+    printf("%s %s%s: %llu operations, seed %llu:", family->name, where.type, where.hostile ? ", hostile" : "",
            (unsigned long long)n_ops, (unsigned long long)seed);
     for (size_t i = 0; i < SN_ARRAY_LEN(ops); i++)
         printf(" %s %llu", ops[i].name, (unsigned long long)counts[i]);
@@ -503,6 +504,8 @@ int main(int argc, char **argv)
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--verbose") == 0)
             verbose = true;
+        else if (strcmp(argv[i], "--hostile") == 0)
+            where.hostile = true;
         else if (i + 1 < argc && strcmp(argv[i], "--family") == 0)
             family = argv[++i];
         else if (i + 1 < argc && strcmp(argv[i], "--type") == 0)
@@ -513,12 +516,12 @@ int main(int argc, char **argv)
             seed = strtoull(argv[++i], NULL, 10);
         else
             die("usage: conformance --family F [--ops N] [--seed S] [--type f32|f16|bf16] "
-                "[--verbose]");
+                "[--hostile] [--verbose]");
     }
-    const struct tested_family *f = tested_families;
-    while (f->name && (!family || strcmp(f->name, family) != 0))
-        f++;
-    if (!f->name)
+    const struct tested_family *const *list = tested_families, *f = NULL;
+    for (; !f && *list; list++)
+        f = family && strcmp((*list)->name, family) == 0 ? *list : NULL;
+    if (!f)
         die("conformance: no tested family '%s'", family ? family : "");
     struct sn_heap heap;
     sn_heap_init(&heap, NULL);

@@ -7,6 +7,7 @@
 
 #include "cache/harness.h"
 #include "cache/pages.h"
+#include "cache/twin.h"
 #include "tensor/traits.h"
 
 enum { H = 2, GROUP = 2, DK = 16, DV = 8, WIDTH = H * GROUP * DV };
@@ -333,7 +334,7 @@ static void clones_are_references(void **state)
     OK(sennit_cache_trim(copy, 64 * 100, false, err));
     assert_true(sennit_cache_can_publish_row(c, 0, 64 * 30));
     sennit_cache_dispose(&c);
-    uint64_t pages = sn_pages_of(sennit_cache_row_offset(copy, 0));
+    uint64_t pages = sn_div_up(sennit_cache_row_offset(copy, 0), 64);
     assert_int_equal(sennit_pool_bytes(f.pool), pages * page + sn_table_bytes());
     sennit_cache_dispose(&copy);
     close_fixture(&f);
@@ -539,11 +540,11 @@ static void donors_do_not_change(void **state)
     assert_string_equal(a->dtype, "F16");
     OK(sennit_donor_attend(a, q, H * GROUP, 1, 0.25f, NULL, before, err));
     size_t n, m;
-    uint8_t *x = canonical_spans(&f.g.config, d->planes, d->n_planes, 0, 70, &n);
+    uint8_t *x = canonical_spans(sn_donor_cache(d), d->planes, d->n_planes, 0, 70, &n);
     OK(sennit_cache_trim(c, 10, false, err));
     feed_row(&f, c, 0, 800, 30, NULL);
     sennit_cache_dispose(&c);
-    uint8_t *y = canonical_spans(&f.g.config, d->planes, d->n_planes, 0, 70, &m);
+    uint8_t *y = canonical_spans(sn_donor_cache(d), d->planes, d->n_planes, 0, 70, &m);
     assert_true(n == m && memcmp(x, y, n) == 0);
     OK(sennit_donor_attend(a, q, H * GROUP, 1, 0.25f, NULL, after, err));
     assert_memory_equal(before, after, sizeof before);
@@ -554,7 +555,7 @@ static void donors_do_not_change(void **state)
     mask[7] = 1;                       /* one key: its value */
     OK(sennit_donor_attend(a, q, H * GROUP, 1, 0.25f, mask, after, err));
     const uint16_t *v =
-        (const uint16_t *)(const void *)(x + 7 * canonical_token_bytes(&f.g.config)) + H * DK;
+        (const uint16_t *)(const void *)(x + 7 * kv_canonical_token_bytes(&f.g.config)) + H * DK;
     for (size_t h = 0; h < H * GROUP; h++)
         for (size_t i = 0; i < DV; i++)
             assert_true(after[h * DV + i] == sn_f16_to_f32(v[h / GROUP * DV + i]));

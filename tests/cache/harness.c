@@ -1,10 +1,8 @@
-#include "cache/harness.h"
+#include "cache/twin.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <xxhash.h>
-
-#include "cache/kv.h"
 
 void die(const char *fmt, ...)
 {
@@ -261,61 +259,26 @@ sennit_status run_step(struct sennit_cache *cache, const struct geometry *g,
 /* ---- stored state
  * -------------------------------------------------------------------------------------------- */
 
-size_t canonical_token_bytes(const struct sennit_cache_config *c)
+static const struct tested_family *tested(const struct sennit_cache *cache)
 {
-    return (size_t)c->n_kv_heads * ((size_t)c->d_k + c->d_v) * sn_kv_element_bytes(c->k_type);
+    const struct tested_family *const *f = tested_families;
+    while (*f && strcmp((*f)->name, cache->ops->name) != 0)
+        f++;
+    if (!*f)
+        die("family '%s' has no line in tested.list", cache->ops->name);
+    return *f;
 }
 
-/* One page part: keys are [head][group of 16][d][16], values [head][64][d]. */
-static void copy_part(const struct sennit_span_view *s, uint32_t n_heads, size_t d, size_t e,
-                      bool key, uint8_t *out, size_t token_bytes)
+uint8_t *canonical_spans(const struct sennit_cache *like, const struct sennit_span_view *spans, size_t n_spans,
+                         uint32_t row, uint64_t n_tokens, size_t *n_bytes)
 {
-    const uint8_t *data = s->data;
-    for (size_t t = 0; t < s->n_tokens; t++)
-        for (size_t h = 0; h < n_heads; h++) {
-            uint8_t *dst = out + t * token_bytes + h * d * e;
-            if (!key) {
-                memcpy(dst, data + (h * 64 + t) * d * e, d * e);
-                continue;
-            }
-            size_t first = (h * 4 + t / 16) * d * 16 + t % 16;
-            for (size_t i = 0; i < d && e == 2; i++)
-                ((uint16_t *)(void *)dst)[i] = ((const uint16_t *)s->data)[first + i * 16];
-            for (size_t i = 0; i < d && e == 4; i++)
-                ((uint32_t *)(void *)dst)[i] = ((const uint32_t *)s->data)[first + i * 16];
-        }
-}
-
-uint8_t *canonical_spans(const struct sennit_cache_config *c, const struct sennit_span_view *spans,
-                         size_t n_spans, uint32_t row, uint64_t n_tokens, size_t *n_bytes)
-{
-    size_t bytes = canonical_token_bytes(c), e = sn_kv_element_bytes(c->k_type);
-    *n_bytes = n_tokens * bytes;
-    if (n_tokens == 0)
-        return NULL;
-    uint8_t *out = must(calloc(n_tokens, bytes));
-    uint64_t next_key = 0, next_value = 0;
-    for (size_t i = 0; i < n_spans; i++) {
-        const struct sennit_span_view *s = &spans[i];
-        if (s->row != row)
-            continue;
-        CHECK(s->type == c->k_type && s->pos + s->n_tokens <= n_tokens);
-        uint8_t *at = out + s->pos * bytes;
-        bool key = strcmp(s->name, "key") == 0;
-        if (strcmp(s->name, "key_value") == 0) {
-            CHECK(s->n_bytes == s->n_tokens * bytes);
-            memcpy(at, s->data, s->n_bytes);
-            next_key = next_value = s->n_tokens;
-            continue;
-        }
-        CHECK(key || strcmp(s->name, "value") == 0);
-        uint64_t *next = key ? &next_key : &next_value;
-        CHECK(s->pos == *next);
-        *next += s->n_tokens;
-        copy_part(s, c->n_kv_heads, key ? c->d_k : c->d_v, e, key,
-                  at + (key ? 0 : c->n_kv_heads * c->d_k * e), bytes);
-    }
-    CHECK(next_key == n_tokens && next_value == n_tokens);
+    struct sennit_span_view *own = must(malloc((n_spans + 1) * sizeof *own));
+    size_t n = 0;
+    for (size_t i = 0; i < n_spans; i++)
+        if (spans[i].row == row)
+            own[n++] = spans[i];
+    uint8_t *out = tested(like)->canonical(like, own, n, n_tokens, n_bytes);
+    free(own);
     return out;
 }
 
@@ -323,8 +286,8 @@ uint8_t *canonical_row(const struct sennit_cache *cache, uint32_t row, size_t *n
 {
     struct sennit_state state;
     OK(sennit_cache_state(cache, &state, err));
-    uint8_t *out = canonical_spans(&cache->config, state.spans, state.n_spans, row,
-                                   sennit_cache_row_offset(cache, row), n_bytes);
+    uint8_t *out =
+        canonical_spans(cache, state.spans, state.n_spans, row, sennit_cache_row_offset(cache, row), n_bytes);
     sennit_state_release(&state);
     return out;
 }
@@ -338,7 +301,7 @@ uint64_t cache_fingerprint(const struct sennit_cache *cache)
         struct sennit_span_view *views = must(calloc(n + 1, sizeof *views));
         cache->ops->spans(cache, i, views);
         uint8_t *data =
-            canonical_spans(&cache->config, views, n, i, cache->rows[i].n_tokens, &bytes);
+            canonical_spans(cache, views, n, i, cache->rows[i].n_tokens, &bytes);
         uint64_t part[4] = {h, bytes ? XXH3_64bits(data, bytes) : 0, cache->rows[i].n_tokens,
                             cache->rows[i].floor};
         h = XXH3_64bits(part, sizeof part);

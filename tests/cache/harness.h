@@ -62,14 +62,12 @@ sennit_status run_step(struct sennit_cache *cache, const struct geometry *g,
 /* ---- stored state
  * -------------------------------------------------------------------------------------------- */
 
-/* Bytes of one token in canonical form: K [heads][d_k], V [heads][d_v] in the storage type. */
-size_t canonical_token_bytes(const struct sennit_cache_config *config);
-/* The valid tokens of one row, from its spans; *n_bytes = tokens * the above. malloc'd, NULL when
- * there are none. */
+/* The valid state of one row in a form that depends on neither pages nor padding, from its spans, as its family's line
+ * in tested.list makes it. malloc'd, NULL when there is none. */
 uint8_t *canonical_row(const struct sennit_cache *cache, uint32_t row, size_t *n_bytes);
-uint8_t *canonical_spans(const struct sennit_cache_config *config,
-                         const struct sennit_span_view *spans, size_t n_spans, uint32_t row,
-                         uint64_t n_tokens, size_t *n_bytes);
+/* From the spans of a snapshot; like: a cache of the same configuration. */
+uint8_t *canonical_spans(const struct sennit_cache *like, const struct sennit_span_view *spans, size_t n_spans,
+                         uint32_t row, uint64_t n_tokens, size_t *n_bytes);
 uint64_t
 cache_fingerprint(const struct sennit_cache *cache); /* over all rows, lengths and floors */
 

@@ -4,6 +4,7 @@
 #define CACHE_TWIN_H
 
 #include "cache/harness.h"
+#include "cache/pages.h"
 
 struct twin; /* one row */
 
@@ -18,20 +19,38 @@ struct twin_ops {
     double (*attend)(const struct twin *t, const float *q, uint32_t head, uint64_t n_keys,
                      const uint8_t *mask, const float *sink, double *out);
 };
-extern const struct twin_ops twin_plain;
 
-/* What the suite must know of a family. Adding one: its twin, and one line in families.c. */
+/* What the suite must know of a family. Adding one: a file twin_<family>.c with a
+ * `const struct tested_family tested_<family>`, and one line in tested.list. */
 struct tested_family {
     const char *name;
     const struct twin_ops *twin;
-    void (*geometry)(struct rng *rng, struct geometry *g,
-                     sennit_type type); /* config.family is set by the suite */
-    const char *oracles[2]; /* whose bits it must give: its own alone in a cache, and another
-                               family's (or NULL) */
+    /* Draws config and group; config.family, page_tokens and what rounds and snapshots need are set by the suite.
+     * large: the few worlds of real heads and dimensions. */
+    void (*geometry)(struct rng *rng, struct geometry *g, sennit_type type, bool large);
+    bool paged;             /* config.page_tokens may be drawn */
+    const char *oracles[2]; /* whose bits it must give: its own alone in a cache, and another family's (or NULL) */
     /* Calls visit for every object of one row's storage. */
     void (*walk)(const struct sennit_cache *cache, uint32_t row,
                  void (*visit)(void *ctx, const void *p, size_t bytes), void *ctx);
+    /* A row's valid state out of its spans (all of that row, as the family lists them), in a form that depends on
+     * neither pages nor padding and is the same for all `oracles`. malloc'd; NULL and 0 for a row without any. */
+    uint8_t *(*canonical)(const struct sennit_cache *like, const struct sennit_span_view *spans, size_t n_spans,
+                          uint64_t n_tokens, size_t *n_bytes);
 };
-extern const struct tested_family tested_families[];
+extern const struct tested_family *const tested_families[]; /* NULL-terminated */
+
+/* ---- for families of keys and values (kv_common.c) ------------------------------------------------------------ */
+
+/* Heads 1-3 (large: 1-8), groups 1-4 (1-8), dimensions small and odd (32-256), rows bounded in 3 of 10. */
+void kv_geometry(struct rng *rng, struct geometry *g, sennit_type type, bool large);
+/* Pages and page tables of a family whose store is a chain of table blocks. */
+void walk_pages(const struct sennit_cache *cache, uint32_t row, const struct sn_paging *paging,
+                void (*visit)(void *ctx, const void *p, size_t bytes), void *ctx);
+/* K [heads][d_k], V [heads][d_v] of each token in the storage type, from "key" and "value" spans of a page each or
+ * from one "key_value" span. */
+uint8_t *kv_canonical(const struct sennit_cache *like, const struct sennit_span_view *spans, size_t n_spans,
+                      uint64_t n_tokens, size_t *n_bytes);
+size_t kv_canonical_token_bytes(const struct sennit_cache_config *config);
 
 #endif

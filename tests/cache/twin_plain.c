@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "cache/plain.h"
 #include "cache/twin.h"
 
 struct twin {
@@ -135,10 +136,43 @@ static double twin_attend(const struct twin *t, const float *q, uint32_t head, u
     return twin_bound(t, size, n_keys, largest);
 }
 
-const struct twin_ops twin_plain = {
+static const struct twin_ops twin_plain = {
     .create = twin_create,
     .release = twin_release,
     .append = twin_append,
     .cut = twin_cut,
     .attend = twin_attend,
+};
+
+/* ---- the families that must agree with it --------------------------------------------------------------------- */
+
+static void walk_plain(const struct sennit_cache *cache, uint32_t row,
+                       void (*visit)(void *ctx, const void *p, size_t bytes), void *ctx)
+{
+    walk_pages(cache, row, &sn_plain_of(cache)->paging, visit, ctx);
+}
+
+static void walk_array(const struct sennit_cache *cache, uint32_t row,
+                       void (*visit)(void *ctx, const void *p, size_t bytes), void *ctx)
+{
+    if (cache->rows[row].store)
+        visit(ctx, cache->rows[row].store, (size_t)cache->ops->row_bytes(cache, &cache->rows[row]));
+}
+
+const struct tested_family tested_plain = {
+    .name = "plain",
+    .twin = &twin_plain,
+    .geometry = kv_geometry,
+    .paged = true,
+    .oracles = {"plain", "naive"},
+    .walk = walk_plain,
+    .canonical = kv_canonical,
+};
+const struct tested_family tested_naive = {
+    .name = "naive",
+    .twin = &twin_plain,
+    .geometry = kv_geometry,
+    .oracles = {"naive", NULL},
+    .walk = walk_array,
+    .canonical = kv_canonical,
 };

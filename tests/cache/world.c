@@ -3,6 +3,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+enum { LARGEST = 6000 }; /* heads * (d_k + d_v) of a large world: what a minute affords */
+
 /* ---- worlds ---------------------------------------------------------------------------------- */
 
 /* Any level this CPU has; the slow one seldom. */
@@ -28,8 +30,15 @@ static struct sennit_pool *open_pool(struct rng *rng)
     return pool;
 }
 
+/* 64 in half of the draws. */
+static uint32_t random_page_tokens(struct rng *rng)
+{
+    return rng_chance(rng, 50) ? rng_below(rng, 2) * 64 : 1u << rng_below(rng, 7);
+}
+
 static void long_geometry(struct world *w)
 {
+    w->large = false;
     w->long_rows = true;
     w->max_len = 4300;
     w->g.config.max_tokens = 0;
@@ -41,6 +50,7 @@ static void long_geometry(struct world *w)
 /* Four segments, so that the order of merging shows. */
 static void segmented_geometry(struct world *w)
 {
+    w->large = false;
     w->max_len = 1000;
     w->g.config.max_tokens = 0;
     w->g.config.n_kv_heads = 1;
@@ -49,18 +59,24 @@ static void segmented_geometry(struct world *w)
 }
 
 void world_open(struct world *w, const struct tested_family *family, sennit_type type,
-                uint64_t seed, uint32_t index, struct sn_pool *threads)
+                uint64_t seed, uint32_t index, bool hostile, struct sn_pool *threads)
 {
     *w = (struct world){
-        .rng = {mix64(seed) ^ mix64(index + 1000)}, .family = family, .threads = threads};
+        .rng = {mix64(seed) ^ mix64(index + 1000)}, .family = family, .hostile = hostile, .threads = threads};
     struct rng *rng = &w->rng;
+    w->large = rng_chance(rng, 10);
     w->max_len = rng_chance(rng, 75) ? 140 : 340;
-    family->geometry(rng, &w->g, type);
+    do
+        family->geometry(rng, &w->g, type, w->large);
+    while (w->large && n_heads_of(&w->g) * (w->g.config.d_k + w->g.config.d_v) > LARGEST);
     if (index % 16 == 5)
         long_geometry(w);
     if (index % 16 == 3)
         segmented_geometry(w);
     w->g.config.family = family->name;
+    w->g.config.page_tokens = family->paged ? random_page_tokens(rng) : 0;
+    if (hostile && family->paged)
+        w->g.config.page_tokens = 1;
     w->g.config.max_span = 1 + rng_below(rng, 64);
     w->g.config.round_depth = 2 + rng_below(rng, 9);
     w->g.config.n_snapshots = rng_below(rng, 3);
@@ -70,6 +86,7 @@ void world_open(struct world *w, const struct tested_family *family, sennit_type
         w->sinks[i] = (float)rng_below(rng, 100) * 0.05f - 2.0f;
     w->g.sinks = rng_chance(rng, 30) ? w->sinks : NULL;
     w->pool = open_pool(rng);
+    sn_cache_pool_set_hostile(w->pool, hostile);
     w->solo_pool = open_pool(rng);
     w->misc_at_start = atomic_load(&w->pool->heap->used[SN_USE_MISC]);
     OK(sennit_cache_create(&w->main.c, w->pool, &w->g.config, 0, err));
@@ -104,8 +121,11 @@ struct mrow *mrow_new(struct world *w)
     bool other = oracles[1] && rng_chance(&w->rng, 12); /* the naive one is slow */
     row->solo_g = w->g;
     row->solo_g.config.family = oracles[other];
+    if (w->family->paged) /* the page size changes nothing: the row alone has another */
+        row->solo_g.config.page_tokens = other ? 0 : random_page_tokens(&w->rng);
     OK(sennit_cache_create(&row->solo, w->solo_pool, &row->solo_g.config, 1, err));
-    row->twin = w->family->twin->create(&w->g);
+    row->twin_ops = w->family->twin;
+    row->twin = row->twin_ops->create(&w->g);
     return row;
 }
 
@@ -114,7 +134,7 @@ void mrow_free(struct mrow *row)
     if (!row)
         return;
     sennit_cache_dispose(&row->solo);
-    twin_plain.release(row->twin);
+    row->twin_ops->release(row->twin);
     free(row->tokens);
     free(row);
 }
@@ -278,8 +298,7 @@ void check_row(struct world *w, const struct mcache *m, uint32_t r)
         die("row %u stores %zu bytes, alone %zu", r, n, n_solo);
     for (size_t i = 0; n > 0 && memcmp(got, solo, n) != 0 && i < n; i++)
         if (got[i] != solo[i])
-            die("row %u: byte %zu of token %zu is %02x, alone %02x", r,
-                i % canonical_token_bytes(&w->g.config), i / canonical_token_bytes(&w->g.config),
+            die("row %u of %llu tokens: byte %zu of %zu is %02x, alone %02x", r, (unsigned long long)row->n, i, n,
                 got[i], solo[i]);
     free(got);
     free(solo);
@@ -319,7 +338,7 @@ static void check_donor_rows(struct world *w, const struct mdonor *d)
         CHECK(d->rows->offsets[r] == tokens && d->rows->starts[r] == 0 &&
               d->rows->ends[r] == tokens);
         uint8_t *got =
-            canonical_spans(&w->g.config, d->rows->planes, d->rows->n_planes, r, tokens, &n);
+            canonical_spans(sn_donor_cache(d->rows), d->rows->planes, d->rows->n_planes, r, tokens, &n);
         uint8_t *solo = canonical_row(d->copy[r]->solo, 0, &n_solo);
         if (n != n_solo || (n && memcmp(got, solo, n) != 0))
             die("donor row %u changed after its capture", r);

@@ -5,14 +5,15 @@
 
 #include "cache/twin.h"
 
-enum { MAX_ROWS = 10, MAX_SERIAL = 7, MAX_DONORS = 3, MAX_SAVED = 3, N_WORKERS = 2 };
+enum { MAX_ROWS = 9, MAX_SERIAL = 7, MAX_DONORS = 3, MAX_SAVED = 3, N_WORKERS = 2 };
 
 /* One row of the model. */
 struct mrow {
     uint64_t *tokens, n, cap;
     uint64_t n_last; /* how far bypass reaches */
     struct sennit_cache *solo;
-    struct geometry solo_g;
+    struct geometry solo_g; /* its own page size */
+    const struct twin_ops *twin_ops;
     struct twin *twin;
 };
 
@@ -38,7 +39,7 @@ struct world {
     struct rng rng;
     const struct tested_family *family;
     struct geometry g;
-    float sinks[16];
+    float sinks[64];
     struct sennit_pool *pool, *solo_pool;
     struct sn_pool *threads;
     struct mcache main, serial[MAX_SERIAL];
@@ -47,6 +48,8 @@ struct world {
     uint32_t n_serial;
     uint64_t max_len; /* rows are kept below it */
     bool long_rows;   /* thousands of tokens, mostly without attention */
+    bool large;       /* real heads and dimensions: fewer operations */
+    bool hostile;     /* pages of 1, storage that moves at every write */
     size_t misc_at_start;
     /* what was checked */
     uint64_t n_outputs, n_states, n_twin;
@@ -54,7 +57,7 @@ struct world {
 };
 
 void world_open(struct world *w, const struct tested_family *family, sennit_type type,
-                uint64_t seed, uint32_t index, struct sn_pool *threads);
+                uint64_t seed, uint32_t index, bool hostile, struct sn_pool *threads);
 void world_close(struct world *w); /* dies of a leak */
 
 struct mrow *mrow_new(struct world *w);
