@@ -79,9 +79,9 @@ struct sn_attend_segment {
 
 /* Slots get the source of the row, or a job whose src it is. "may be NULL" says what NULL means. */
 struct sn_attend_ops {
-    /* Which source a row of the cache is read from, asked in reserve, plan, items and merges of a step, and by donors:
-     * the answer must be the same throughout a step. May be NULL: the row itself. A table with a route needs nothing
-     * else: the other slots are those of the source that it answers with. */
+    /* Which source a row of the cache is read from, asked in reserve, plan, items and merges of a step, and by
+     * donors: the answer must be the same throughout a step. May be NULL: the row itself. A table with a route needs
+     * nothing else: the other slots are those of the source that it answers with. */
     struct sn_attend_source (*route)(const struct sennit_cache *cache, uint32_t row);
 
     /* What items need of a row and can be found once per step: a list of page pointers, say. n_tokens includes the

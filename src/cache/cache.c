@@ -7,25 +7,21 @@
 
 /* ---- checks ---------------------------------------------------------------------------------- */
 
-sennit_status sn_cache_idle(const struct sennit_cache *cache, const char *what,
-                            struct sennit_error *err)
+sennit_status sn_cache_idle(const struct sennit_cache *cache, const char *what, struct sennit_error *err)
 {
     if (!cache)
         return sn_fail(err, SENNIT_INVALID, "%s: the cache is NULL", what);
     if (cache->step.open)
         return sn_fail(err, SENNIT_STATE, "%s: a step is open; commit or abort it first", what);
     if (cache->round_open)
-        return sn_fail(err, SENNIT_STATE,
-                       "%s: a verify round is open; commit it or roll it back first", what);
+        return sn_fail(err, SENNIT_STATE, "%s: a verify round is open; commit it or roll it back first", what);
     return SENNIT_OK;
 }
 
-sennit_status sn_cache_check_row(const struct sennit_cache *cache, uint32_t row,
-                                 struct sennit_error *err)
+sennit_status sn_cache_check_row(const struct sennit_cache *cache, uint32_t row, struct sennit_error *err)
 {
     if (row >= cache->n_rows)
-        return sn_fail(err, SENNIT_RANGE, "row %u is outside the cache's %u rows", row,
-                       cache->n_rows);
+        return sn_fail(err, SENNIT_RANGE, "row %u is outside the cache's %u rows", row, cache->n_rows);
     return SENNIT_OK;
 }
 
@@ -40,8 +36,7 @@ static const struct sn_family *find_family(const char *name, struct sennit_error
         size_t used = strlen(list);
         snprintf(list + used, sizeof list - used, "%s%s", used ? ", " : "", (*f)->name);
     }
-    sn_fail(err, SENNIT_NOT_FOUND, "no cache family '%s'; there are: %s", name ? name : "(null)",
-            list);
+    sn_fail(err, SENNIT_NOT_FOUND, "no cache family '%s'; there are: %s", name ? name : "(null)", list);
     return NULL;
 }
 
@@ -60,8 +55,7 @@ static sennit_status new_cache(const struct sn_family *ops, struct sennit_pool *
         cache->config.max_tokens = SENNIT_UNBOUNDED;
     if (cache->config.max_span == 0)
         cache->config.max_span = 1;
-    cache->shape = (struct sn_attend_shape){
-        .n_kv_heads = config->n_kv_heads, .d_k = config->d_k, .d_v = config->d_v};
+    cache->shape = (struct sn_attend_shape){.n_kv_heads = config->n_kv_heads, .d_k = config->d_k, .d_v = config->d_v};
     ops->signature(&cache->config, cache->signature, sizeof cache->signature);
     pool->n_live++;
     sennit_status status = ops->init ? ops->init(cache, err) : SENNIT_OK;
@@ -73,15 +67,13 @@ static sennit_status new_cache(const struct sn_family *ops, struct sennit_pool *
     return SENNIT_OK;
 }
 
-sennit_status sn_cache_new_like(const struct sennit_cache *like, struct sennit_cache **out,
-                                struct sennit_error *err)
+sennit_status sn_cache_new_like(const struct sennit_cache *like, struct sennit_cache **out, struct sennit_error *err)
 {
     return new_cache(like->ops, like->pool, &like->config, out, err);
 }
 
 /* Room for n rows in both lists; the rows that are there keep their place. */
-sennit_status sn_cache_reserve_rows(struct sennit_cache *cache, uint32_t n_rows,
-                                    struct sennit_error *err)
+sennit_status sn_cache_reserve_rows(struct sennit_cache *cache, uint32_t n_rows, struct sennit_error *err)
 {
     if (n_rows <= cache->cap_rows)
         return SENNIT_OK;
@@ -104,15 +96,13 @@ sennit_status sn_cache_reserve_rows(struct sennit_cache *cache, uint32_t n_rows,
 }
 
 sennit_status sennit_cache_create(struct sennit_cache **out, struct sennit_pool *pool,
-                                  const struct sennit_cache_config *config, uint32_t n_rows,
-                                  struct sennit_error *err)
+                                  const struct sennit_cache_config *config, uint32_t n_rows, struct sennit_error *err)
 {
     if (!out || !pool || !config)
         return sn_fail(err, SENNIT_INVALID, "sennit_cache_create: out, pool or config is NULL");
     if (n_rows > 1)
-        return sn_fail(
-            err, SENNIT_INVALID,
-            "a cache starts with 0 or 1 rows, not %u: create serial caches and merge them", n_rows);
+        return sn_fail(err, SENNIT_INVALID,
+                       "a cache starts with 0 or 1 rows, not %u: create serial caches and merge them", n_rows);
     const struct sn_family *ops = find_family(config->family, err);
     if (!ops)
         return SENNIT_NOT_FOUND;
@@ -152,8 +142,7 @@ void sennit_cache_dispose(struct sennit_cache **pointer)
     struct sennit_pool *pool = cache->pool;
     sn_free(pool->heap, SN_USE_MISC, cache->rows, cache->cap_rows * sizeof *cache->rows);
     sn_free(pool->heap, SN_USE_MISC, cache->spare, cache->cap_rows * sizeof *cache->spare);
-    sn_free(pool->heap, SN_USE_MISC, cache->step.spans,
-            cache->step.cap_spans * sizeof *cache->step.spans);
+    sn_free(pool->heap, SN_USE_MISC, cache->step.spans, cache->step.cap_spans * sizeof *cache->step.spans);
     sn_free(pool->heap, SN_USE_MISC, cache, cache->ops->object_bytes);
     pool->n_live--;
 }
@@ -214,8 +203,7 @@ bool sennit_cache_rope_offset_arr(const struct sennit_cache *cache, int32_t *out
 uint64_t sennit_cache_projected_bytes(const struct sennit_cache *cache, uint64_t tokens)
 {
     uint64_t sum;
-    if (__builtin_add_overflow(cache->ops->storage_bytes(cache, tokens),
-                               cache->ops->reserve_bytes(cache), &sum))
+    if (__builtin_add_overflow(cache->ops->storage_bytes(cache, tokens), cache->ops->reserve_bytes(cache), &sum))
         return UINT64_MAX;
     return sum;
 }
@@ -241,8 +229,7 @@ bool sennit_cache_can_publish_row(const struct sennit_cache *cache, uint32_t row
 
 uint64_t sennit_cache_max_append_tokens(const struct sennit_cache *cache, uint32_t row)
 {
-    return cache->ops->max_append && row < cache->n_rows ? cache->ops->max_append(cache, row)
-                                                         : SENNIT_UNBOUNDED;
+    return cache->ops->max_append && row < cache->n_rows ? cache->ops->max_append(cache, row) : SENNIT_UNBOUNDED;
 }
 
 bool sennit_cache_is_trimmable(const struct sennit_cache *cache)
@@ -255,8 +242,7 @@ const char *sennit_cache_signature(const struct sennit_cache *cache)
     return cache->signature;
 }
 
-uint32_t sennit_cache_composed(const struct sennit_cache *cache,
-                               const struct sennit_cache_part **parts)
+uint32_t sennit_cache_composed(const struct sennit_cache *cache, const struct sennit_cache_part **parts)
 {
     if (cache->ops->composed)
         return cache->ops->composed(cache, parts);
@@ -267,8 +253,8 @@ uint32_t sennit_cache_composed(const struct sennit_cache *cache,
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-sennit_status sennit_cache_make_empty_batch(const struct sennit_cache *cache,
-                                            struct sennit_cache **out, struct sennit_error *err)
+sennit_status sennit_cache_make_empty_batch(const struct sennit_cache *cache, struct sennit_cache **out,
+                                            struct sennit_error *err)
 {
     SN_TRY(sn_cache_idle(cache, "make_empty_batch", err));
     if (!out)
@@ -277,8 +263,7 @@ sennit_status sennit_cache_make_empty_batch(const struct sennit_cache *cache,
 }
 
 /* Appends a copy of one row; there is room. */
-static sennit_status take_row(struct sennit_cache *cache, const struct sn_row *src,
-                              struct sennit_error *err)
+static sennit_status take_row(struct sennit_cache *cache, const struct sn_row *src, struct sennit_error *err)
 {
     struct sn_row *dst = &cache->rows[cache->n_rows];
     *dst = (struct sn_row){.n_tokens = src->n_tokens, .floor = src->floor, .n_last = src->n_last};
@@ -290,8 +275,7 @@ static sennit_status take_row(struct sennit_cache *cache, const struct sn_row *s
     return status;
 }
 
-static sennit_status check_source(const struct sennit_cache *cache,
-                                  const struct sennit_cache *source, uint32_t i,
+static sennit_status check_source(const struct sennit_cache *cache, const struct sennit_cache *source, uint32_t i,
                                   struct sennit_error *err)
 {
     SN_TRY(sn_cache_idle(source, "merge_rows source", err));
@@ -301,26 +285,22 @@ static sennit_status check_source(const struct sennit_cache *cache,
     if (source->pool != cache->pool)
         return sn_fail(err, SENNIT_INVALID, "merge_rows: source %u belongs to another pool", i);
     if (i > 0 && source->n_rows != 1)
-        return sn_fail(err, SENNIT_INVALID,
-                       "merge_rows: source %u has %u rows; only the first may be a layout", i,
+        return sn_fail(err, SENNIT_INVALID, "merge_rows: source %u has %u rows; only the first may be a layout", i,
                        source->n_rows);
     for (uint32_t r = 0; r < source->n_rows; r++)
         if (source->rows[r].n_tokens > cache->config.max_tokens)
-            return sn_fail(err, SENNIT_RANGE,
-                           "merge_rows: row %u of source %u has %llu tokens, above max_tokens %llu",
-                           r, i, (unsigned long long)source->rows[r].n_tokens,
-                           (unsigned long long)cache->config.max_tokens);
+            return sn_fail(
+                err, SENNIT_RANGE, "merge_rows: row %u of source %u has %llu tokens, above max_tokens %llu", r, i,
+                (unsigned long long)source->rows[r].n_tokens, (unsigned long long)cache->config.max_tokens);
     return SENNIT_OK;
 }
 
-sennit_status sennit_cache_merge_rows(struct sennit_cache *cache,
-                                      const struct sennit_cache *const *sources, uint32_t n_sources,
-                                      struct sennit_error *err)
+sennit_status sennit_cache_merge_rows(struct sennit_cache *cache, const struct sennit_cache *const *sources,
+                                      uint32_t n_sources, struct sennit_error *err)
 {
     SN_TRY(sn_cache_idle(cache, "merge_rows", err));
     if (cache->n_rows != 0)
-        return sn_fail(err, SENNIT_STATE,
-                       "merge_rows: this layout has %u rows; merge into an empty one",
+        return sn_fail(err, SENNIT_STATE, "merge_rows: this layout has %u rows; merge into an empty one",
                        cache->n_rows);
     if (!sources && n_sources)
         return sn_fail(err, SENNIT_INVALID, "merge_rows: sources is NULL");
@@ -330,8 +310,7 @@ sennit_status sennit_cache_merge_rows(struct sennit_cache *cache,
         total += sources[i]->n_rows;
     }
     if (total > UINT32_MAX)
-        return sn_fail(err, SENNIT_RANGE, "merge_rows: %llu rows are too many",
-                       (unsigned long long)total);
+        return sn_fail(err, SENNIT_RANGE, "merge_rows: %llu rows are too many", (unsigned long long)total);
     SN_TRY(sn_cache_reserve_rows(cache, (uint32_t)total, err));
     for (uint32_t i = 0; i < n_sources; i++) {
         for (uint32_t r = 0; r < sources[i]->n_rows; r++) {
@@ -345,8 +324,8 @@ sennit_status sennit_cache_merge_rows(struct sennit_cache *cache,
     return SENNIT_OK;
 }
 
-static sennit_status copy_out(const struct sennit_cache *cache, uint32_t row,
-                              struct sennit_cache **out, const char *what, struct sennit_error *err)
+static sennit_status copy_out(const struct sennit_cache *cache, uint32_t row, struct sennit_cache **out,
+                              const char *what, struct sennit_error *err)
 {
     SN_TRY(sn_cache_idle(cache, what, err));
     SN_TRY(sn_cache_check_row(cache, row, err));
@@ -365,22 +344,22 @@ static sennit_status copy_out(const struct sennit_cache *cache, uint32_t row,
     return SENNIT_OK;
 }
 
-sennit_status sennit_cache_extract_row(const struct sennit_cache *cache, uint32_t row,
-                                       struct sennit_cache **out, struct sennit_error *err)
+sennit_status sennit_cache_extract_row(const struct sennit_cache *cache, uint32_t row, struct sennit_cache **out,
+                                       struct sennit_error *err)
 {
     return copy_out(cache, row, out, "extract_row", err);
 }
 
-sennit_status sennit_cache_clone(const struct sennit_cache *cache, uint32_t row,
-                                 struct sennit_cache **out, struct sennit_error *err)
+sennit_status sennit_cache_clone(const struct sennit_cache *cache, uint32_t row, struct sennit_cache **out,
+                                 struct sennit_error *err)
 {
     return copy_out(cache, row, out, "clone", err);
 }
 
 /* Marks the listed rows; afterwards marks are set exactly on those, or nowhere when the list is
  * bad. */
-static sennit_status mark_rows(struct sennit_cache *cache, const uint32_t *list, uint32_t n,
-                               const char *what, struct sennit_error *err)
+static sennit_status mark_rows(struct sennit_cache *cache, const uint32_t *list, uint32_t n, const char *what,
+                               struct sennit_error *err)
 {
     sennit_status status = SENNIT_OK;
     for (uint32_t i = 0; i < n && status == SENNIT_OK; i++) {
@@ -395,8 +374,8 @@ static sennit_status mark_rows(struct sennit_cache *cache, const uint32_t *list,
     return status;
 }
 
-sennit_status sennit_cache_filter_rows(struct sennit_cache *cache, const uint32_t *keep,
-                                       uint32_t n_keep, struct sennit_error *err)
+sennit_status sennit_cache_filter_rows(struct sennit_cache *cache, const uint32_t *keep, uint32_t n_keep,
+                                       struct sennit_error *err)
 {
     SN_TRY(sn_cache_idle(cache, "filter_rows", err));
     if (!keep && n_keep)
@@ -422,13 +401,12 @@ sennit_status sennit_cache_filter_rows(struct sennit_cache *cache, const uint32_
  * will need. */
 typedef uint64_t (*length_fn)(const struct sennit_cache *cache, uint32_t row, const void *arg);
 
-static sennit_status cut_rows(struct sennit_cache *cache, length_fn length, const void *arg,
-                              struct sennit_error *err)
+static sennit_status cut_rows(struct sennit_cache *cache, length_fn length, const void *arg, struct sennit_error *err)
 {
     for (uint32_t i = 0; i < cache->n_rows; i++) {
         cache->spare[i] = (struct sn_row){0};
-        sennit_status status = cache->ops->trim_prepare(
-            cache, &cache->rows[i], length(cache, i, arg), &cache->spare[i].store, err);
+        sennit_status status =
+            cache->ops->trim_prepare(cache, &cache->rows[i], length(cache, i, arg), &cache->spare[i].store, err);
         if (status != SENNIT_OK) {
             while (i-- > 0)
                 if (cache->spare[i].store)
@@ -452,23 +430,19 @@ static uint64_t trimmed_length(const struct sennit_cache *cache, uint32_t row, c
     return cache->rows[row].n_tokens - *(const uint64_t *)arg;
 }
 
-sennit_status sennit_cache_trim(struct sennit_cache *cache, uint64_t n, bool bypass,
-                                struct sennit_error *err)
+sennit_status sennit_cache_trim(struct sennit_cache *cache, uint64_t n, bool bypass, struct sennit_error *err)
 {
     SN_TRY(sn_cache_idle(cache, "trim", err));
     if (!cache->ops->trimmable)
-        return sn_fail(err, SENNIT_UNSUPPORTED, "trim: family '%s' cannot drop tokens",
-                       cache->ops->name);
+        return sn_fail(err, SENNIT_UNSUPPORTED, "trim: family '%s' cannot drop tokens", cache->ops->name);
     for (uint32_t i = 0; i < cache->n_rows; i++) {
         const struct sn_row *row = &cache->rows[i];
         if (n > row->n_tokens || row->n_tokens - n < row->floor)
-            return sn_fail(err, SENNIT_RANGE,
-                           "trim: row %u has %llu tokens and floor %llu; %llu cannot be dropped", i,
-                           (unsigned long long)row->n_tokens, (unsigned long long)row->floor,
+            return sn_fail(err, SENNIT_RANGE, "trim: row %u has %llu tokens and floor %llu; %llu cannot be dropped",
+                           i, (unsigned long long)row->n_tokens, (unsigned long long)row->floor,
                            (unsigned long long)n);
         if (bypass && n > row->n_last)
-            return sn_fail(err, SENNIT_RANGE,
-                           "trim: bypass reaches the last append of row %u, %llu tokens, not %llu",
+            return sn_fail(err, SENNIT_RANGE, "trim: bypass reaches the last append of row %u, %llu tokens, not %llu",
                            i, (unsigned long long)row->n_last, (unsigned long long)n);
     }
     return n == 0 ? SENNIT_OK : cut_rows(cache, trimmed_length, &n, err);
@@ -480,8 +454,7 @@ sennit_status sennit_cache_spec_round_begin(struct sennit_cache *cache, struct s
 {
     SN_TRY(sn_cache_idle(cache, "spec_round_begin", err));
     if (cache->config.round_depth == 0)
-        return sn_fail(err, SENNIT_UNSUPPORTED,
-                       "spec_round_begin: the cache was created with round_depth 0");
+        return sn_fail(err, SENNIT_UNSUPPORTED, "spec_round_begin: the cache was created with round_depth 0");
     if (cache->ops->round_begin)
         SN_TRY(cache->ops->round_begin(cache, err));
     for (uint32_t i = 0; i < cache->n_rows; i++)
@@ -490,8 +463,7 @@ sennit_status sennit_cache_spec_round_begin(struct sennit_cache *cache, struct s
     return SENNIT_OK;
 }
 
-static sennit_status check_round(const struct sennit_cache *cache, const char *what,
-                                 struct sennit_error *err)
+static sennit_status check_round(const struct sennit_cache *cache, const char *what, struct sennit_error *err)
 {
     if (!cache)
         return sn_fail(err, SENNIT_INVALID, "%s: the cache is NULL", what);
@@ -531,10 +503,9 @@ sennit_status sennit_cache_spec_round_rollback(struct sennit_cache *cache, const
         return sn_fail(err, SENNIT_INVALID, "spec_round_rollback: keep is NULL");
     for (uint32_t i = 0; i < cache->n_rows; i++)
         if (keep[i] > cache->rows[i].n_window)
-            return sn_fail(
-                err, SENNIT_RANGE,
-                "spec_round_rollback: row %u cannot keep %llu of a window of %llu tokens", i,
-                (unsigned long long)keep[i], (unsigned long long)cache->rows[i].n_window);
+            return sn_fail(err, SENNIT_RANGE,
+                           "spec_round_rollback: row %u cannot keep %llu of a window of %llu tokens", i,
+                           (unsigned long long)keep[i], (unsigned long long)cache->rows[i].n_window);
     if (cache->ops->round_rollback)
         SN_TRY(cache->ops->round_rollback(cache, keep, err));
     else
@@ -552,8 +523,8 @@ sennit_status sennit_cache_begin_prefill(struct sennit_cache *cache, struct senn
     return cache->ops->begin_prefill ? cache->ops->begin_prefill(cache, err) : SENNIT_OK;
 }
 
-sennit_status sennit_cache_commit_prefill(struct sennit_cache *cache, const uint32_t *rows,
-                                          uint32_t n_rows, struct sennit_error *err)
+sennit_status sennit_cache_commit_prefill(struct sennit_cache *cache, const uint32_t *rows, uint32_t n_rows,
+                                          struct sennit_error *err)
 {
     SN_TRY(sn_cache_idle(cache, "commit_prefill", err));
     if (!rows && n_rows)
@@ -561,8 +532,7 @@ sennit_status sennit_cache_commit_prefill(struct sennit_cache *cache, const uint
     SN_TRY(mark_rows(cache, rows, n_rows, "commit_prefill", err));
     for (uint32_t i = 0; i < cache->n_rows; i++)
         cache->rows[i].marked = false;
-    return cache->ops->commit_prefill ? cache->ops->commit_prefill(cache, rows, n_rows, err)
-                                      : SENNIT_OK;
+    return cache->ops->commit_prefill ? cache->ops->commit_prefill(cache, rows, n_rows, err) : SENNIT_OK;
 }
 
 sennit_status sennit_cache_end_prefill(struct sennit_cache *cache, struct sennit_error *err)

@@ -4,8 +4,8 @@
 
 /* ---- spans ----------------------------------------------------------------------------------- */
 
-static sennit_status list_spans(const struct sennit_cache *cache, struct sennit_span_view **out,
-                                size_t *n_out, struct sennit_error *err)
+static sennit_status list_spans(const struct sennit_cache *cache, struct sennit_span_view **out, size_t *n_out,
+                                struct sennit_error *err)
 {
     size_t n = 0, at = 0;
     for (uint32_t i = 0; i < cache->n_rows; i++)
@@ -25,8 +25,7 @@ static sennit_status list_spans(const struct sennit_cache *cache, struct sennit_
     return SENNIT_OK;
 }
 
-sennit_status sennit_cache_state(const struct sennit_cache *cache, struct sennit_state *out,
-                                 struct sennit_error *err)
+sennit_status sennit_cache_state(const struct sennit_cache *cache, struct sennit_state *out, struct sennit_error *err)
 {
     SN_TRY(sn_cache_idle(cache, "state", err));
     if (!out)
@@ -34,8 +33,7 @@ sennit_status sennit_cache_state(const struct sennit_cache *cache, struct sennit
     struct sennit_span_view *spans;
     size_t n;
     SN_TRY(list_spans(cache, &spans, &n, err));
-    *out = (struct sennit_state){
-        .spans = spans, .n_spans = n, .needs_dispose = n > 0, .owner = cache->pool};
+    *out = (struct sennit_state){.spans = spans, .n_spans = n, .needs_dispose = n > 0, .owner = cache->pool};
     return SENNIT_OK;
 }
 
@@ -44,8 +42,7 @@ void sennit_state_release(struct sennit_state *state)
     if (!state || !state->owner)
         return;
     struct sennit_pool *pool = state->owner;
-    sn_free(pool->heap, SN_USE_MISC, (void *)(uintptr_t)state->spans,
-            state->n_spans * sizeof *state->spans);
+    sn_free(pool->heap, SN_USE_MISC, (void *)(uintptr_t)state->spans, state->n_spans * sizeof *state->spans);
     *state = (struct sennit_state){0};
 }
 
@@ -64,8 +61,7 @@ static void snapshot_release(struct snapshot *s, struct sn_heap *heap, uint32_t 
     sennit_cache_dispose(&s->cache);
 }
 
-static sennit_status snapshot_take(const struct sennit_cache *cache, struct snapshot *s,
-                                   struct sennit_error *err)
+static sennit_status snapshot_take(const struct sennit_cache *cache, struct snapshot *s, struct sennit_error *err)
 {
     uint32_t n = cache->n_rows;
     *s = (struct snapshot){0};
@@ -95,8 +91,8 @@ struct donor {
     struct snapshot snapshot;
 };
 
-sennit_status sennit_cache_capture_donor_rows(const struct sennit_cache *cache,
-                                              struct sennit_donor **out, struct sennit_error *err)
+sennit_status sennit_cache_capture_donor_rows(const struct sennit_cache *cache, struct sennit_donor **out,
+                                              struct sennit_error *err)
 {
     SN_TRY(sn_cache_idle(cache, "capture_donor_rows", err));
     if (!out)
@@ -137,8 +133,7 @@ void sennit_donor_free(struct sennit_donor *pub)
         return;
     struct donor *donor = (struct donor *)pub;
     struct sn_heap *heap = donor->snapshot.cache->pool->heap;
-    sn_free(heap, SN_USE_MISC, (void *)(uintptr_t)pub->planes,
-            pub->planes ? pub->n_planes * sizeof *pub->planes : 0);
+    sn_free(heap, SN_USE_MISC, (void *)(uintptr_t)pub->planes, pub->planes ? pub->n_planes * sizeof *pub->planes : 0);
     snapshot_release(&donor->snapshot, heap, pub->n_rows);
     sn_free(heap, SN_USE_MISC, donor, sizeof *donor);
 }
@@ -152,15 +147,13 @@ struct view {
 };
 
 sennit_status sennit_cache_capture_donor_attention(const struct sennit_cache *cache,
-                                                   struct sennit_donor_attention **out,
-                                                   struct sennit_error *err)
+                                                   struct sennit_donor_attention **out, struct sennit_error *err)
 {
     SN_TRY(sn_cache_idle(cache, "capture_donor_attention", err));
     if (!out)
         return sn_fail(err, SENNIT_INVALID, "capture_donor_attention: out is NULL");
     if (!cache->ops->donor_attend)
-        return sn_fail(err, SENNIT_UNSUPPORTED,
-                       "capture_donor_attention: family '%s' has no attention over keys",
+        return sn_fail(err, SENNIT_UNSUPPORTED, "capture_donor_attention: family '%s' has no attention over keys",
                        cache->ops->name);
     struct sn_heap *heap = cache->pool->heap;
     struct view *view = sn_calloc(heap, SN_USE_MISC, 1, sizeof *view);
@@ -188,15 +181,13 @@ sennit_status sennit_cache_capture_donor_attention(const struct sennit_cache *ca
     return SENNIT_OK;
 }
 
-sennit_status sennit_donor_attend(struct sennit_donor_attention *pub, const float *q,
-                                  uint32_t n_heads, uint32_t n_q, float scale, const uint8_t *mask,
-                                  float *out, struct sennit_error *err)
+sennit_status sennit_donor_attend(struct sennit_donor_attention *pub, const float *q, uint32_t n_heads, uint32_t n_q,
+                                  float scale, const uint8_t *mask, float *out, struct sennit_error *err)
 {
     if (!pub || !q || !out)
         return sn_fail(err, SENNIT_INVALID, "donor_attend: the view, q or out is NULL");
     if (n_heads == 0 || n_heads % pub->n_kv_heads != 0)
-        return sn_fail(err, SENNIT_INVALID,
-                       "donor_attend: %u query heads are no multiple of %u KV heads", n_heads,
+        return sn_fail(err, SENNIT_INVALID, "donor_attend: %u query heads are no multiple of %u KV heads", n_heads,
                        pub->n_kv_heads);
     struct sennit_cache *cache = ((struct view *)pub)->snapshot.cache;
     sennit_status status = SENNIT_OK;

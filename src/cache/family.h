@@ -20,28 +20,25 @@
 #include "cache/pool.h"
 
 /* Attention constants of docs/numerics.md: part of the numbers. */
-enum {
-    SN_CHUNK_KEYS = 64,
-    SN_SEGMENT_CHUNKS = 4,
-    SN_SEGMENT_KEYS = SN_CHUNK_KEYS * SN_SEGMENT_CHUNKS
-};
+enum { SN_CHUNK_KEYS = 64, SN_SEGMENT_CHUNKS = 4, SN_SEGMENT_KEYS = SN_CHUNK_KEYS * SN_SEGMENT_CHUNKS };
 
 struct sn_row {
     uint64_t n_tokens; /* committed by append_commit, an open round's window included */
     uint64_t floor;    /* minimum reusable offset */
     uint64_t n_window; /* tokens of the open round */
-    uint64_t n_last; /* tokens of the last append that are still there: how far `bypass` reaches */
-    void *store;     /* the family's; NULL for a row without tokens, if the family likes */
-    bool marked;     /* scratch of duplicate checks */
+    uint64_t n_last;   /* tokens of the last append that are still there: how far `bypass` reaches */
+    void *store;       /* the family's; NULL for a row without tokens, if the family likes */
+    bool marked;       /* scratch of duplicate checks */
 };
 
-/* What the attention driver (attend.h) goes by: how many keys there are to attend to, of what size, and which of them a
- * query sees. Filled from the configuration; a family's init may change it. */
+/* What the attention driver (attend.h) goes by: how many keys there are to attend to, of what size, and which of them
+ * a query sees. Filled from the configuration; a family's init may change it. */
 struct sn_attend_shape {
     uint32_t n_kv_heads, d_k, d_v;
-    uint64_t window;       /* a query at position p sees p - window + 1 .. p; 0 = everything before it */
-    uint64_t n_kept;       /* and positions 0 .. n_kept - 1, window or not */
-    uint32_t max_selected; /* > 0: each query token sees the positions that the family selects for it, at most so many */
+    uint64_t window; /* a query at position p sees p - window + 1 .. p; 0 = everything before it */
+    uint64_t n_kept; /* and positions 0 .. n_kept - 1, window or not */
+    uint32_t
+        max_selected; /* > 0: each query token sees the positions that the family selects for it, at most so many */
 };
 
 struct sn_cache_step {
@@ -56,8 +53,7 @@ struct sn_attend_ops;
 struct sennit_cache {
     const struct sn_family *ops;
     struct sennit_pool *pool;
-    struct sennit_cache_config
-        config; /* family: points to ops->name; max_span >= 1; max_tokens never 0 */
+    struct sennit_cache_config config; /* family: points to ops->name; max_span >= 1; max_tokens never 0 */
     char signature[128];
     struct sn_attend_shape shape;
     struct sn_row *rows, *spare; /* [cap_rows] each, one allocation each */
@@ -81,10 +77,9 @@ struct sn_donor_args {
  * leave everything unchanged when they fail. */
 struct sn_family {
     const char *name;
-    size_t
-        object_bytes; /* size of the family's struct, whose first member is a struct sennit_cache */
-    bool trimmable;   /* trim_* are present and exact down to the row's floor */
-    const struct sn_attend_ops *attend; /* for the driver's functions in the slots below; NULL: none of them is used */
+    size_t object_bytes;                /* size of the family's struct, whose first member is a struct sennit_cache */
+    bool trimmable;                     /* trim_* are present and exact down to the row's floor */
+    const struct sn_attend_ops *attend; /* of the attention driver; NULL: its functions are not used */
 
     /* -- one cache -- */
     sennit_status (*check)(const struct sennit_cache_config *config, struct sennit_error *err);
@@ -97,18 +92,14 @@ struct sn_family {
     void (*release)(struct sennit_cache *cache);
 
     /* -- bytes -- */
-    uint64_t (*storage_bytes)(const struct sennit_cache *cache,
-                              uint64_t tokens); /* saturates at UINT64_MAX */
-    uint64_t (*reserve_bytes)(
-        const struct sennit_cache *cache); /* from max_span, round_depth, n_snapshots */
+    uint64_t (*storage_bytes)(const struct sennit_cache *cache, uint64_t tokens); /* saturates at UINT64_MAX */
+    uint64_t (*reserve_bytes)(const struct sennit_cache *cache); /* from max_span, round_depth, n_snapshots */
     uint64_t (*bytes_per_token)(const struct sennit_cache *cache);
-    uint64_t (*row_bytes)(const struct sennit_cache *cache,
-                          const struct sn_row *row); /* unshared */
+    uint64_t (*row_bytes)(const struct sennit_cache *cache, const struct sn_row *row); /* unshared */
 
     /* -- questions -- */
-    uint64_t (*left_pad)(const struct sennit_cache *cache, uint32_t row); /* may be NULL: 0 */
-    uint64_t (*max_append)(const struct sennit_cache *cache,
-                           uint32_t row); /* may be NULL: no boundary */
+    uint64_t (*left_pad)(const struct sennit_cache *cache, uint32_t row);   /* may be NULL: 0 */
+    uint64_t (*max_append)(const struct sennit_cache *cache, uint32_t row); /* may be NULL: no boundary */
     /* May be NULL: any length from the row's floor to its count. */
     bool (*can_publish)(const struct sennit_cache *cache, uint32_t row, uint64_t tokens);
     uint32_t (*composed)(const struct sennit_cache *cache,
@@ -125,23 +116,21 @@ struct sn_family {
      * trimmable. prepare reserves what apply will need (*spare, NULL if nothing); apply consumes it
      * and cannot fail; discard gives it back. After an append in the open round, prepare for a
      * length at or above the round's start cannot fail. -- */
-    sennit_status (*trim_prepare)(struct sennit_cache *cache, const struct sn_row *row,
-                                  uint64_t n_tokens, void **spare, struct sennit_error *err);
-    void (*trim_apply)(struct sennit_cache *cache, struct sn_row *row, uint64_t n_tokens,
-                       void *spare);
+    sennit_status (*trim_prepare)(struct sennit_cache *cache, const struct sn_row *row, uint64_t n_tokens,
+                                  void **spare, struct sennit_error *err);
+    void (*trim_apply)(struct sennit_cache *cache, struct sn_row *row, uint64_t n_tokens, void *spare);
     void (*trim_discard)(struct sennit_cache *cache, void *spare);
 
     /* -- rounds. May be NULL, all three: the common code rolls back by trim. keep was checked. --
      */
     sennit_status (*round_begin)(struct sennit_cache *cache, struct sennit_error *err);
     void (*round_commit)(struct sennit_cache *cache);
-    sennit_status (*round_rollback)(struct sennit_cache *cache, const uint64_t *keep,
-                                    struct sennit_error *err);
+    sennit_status (*round_rollback)(struct sennit_cache *cache, const uint64_t *keep, struct sennit_error *err);
 
     /* -- prefill maintenance. May be NULL: nothing changes precision. -- */
     sennit_status (*begin_prefill)(struct sennit_cache *cache, struct sennit_error *err);
-    sennit_status (*commit_prefill)(struct sennit_cache *cache, const uint32_t *rows,
-                                    uint32_t n_rows, struct sennit_error *err);
+    sennit_status (*commit_prefill)(struct sennit_cache *cache, const uint32_t *rows, uint32_t n_rows,
+                                    struct sennit_error *err);
     sennit_status (*end_prefill)(struct sennit_cache *cache, struct sennit_error *err);
 
     /* -- storage as spans: how many a row has, and the spans themselves, positions ascending -- */
@@ -153,8 +142,8 @@ struct sn_family {
     const char *(*dtype)(const struct sennit_cache *cache);
     /* Owner's thread, worker 0's scratch. NULL in families without attention: SENNIT_UNSUPPORTED.
      */
-    sennit_status (*donor_attend)(struct sennit_cache *cache, uint32_t row,
-                                  const struct sn_donor_args *args, struct sennit_error *err);
+    sennit_status (*donor_attend)(struct sennit_cache *cache, uint32_t row, const struct sn_donor_args *args,
+                                  struct sennit_error *err);
 
     /* -- stream: the store of one row. Load gets a zero row with n_tokens set and must fill store.
      * body_bytes must be what save writes for that many tokens; load allocates no more than one
@@ -162,15 +151,14 @@ struct sn_family {
     uint64_t (*body_bytes)(const struct sennit_cache *cache, uint64_t tokens);
     sennit_status (*save_body)(const struct sennit_cache *cache, const struct sn_row *row,
                                struct sennit_stream *stream, struct sennit_error *err);
-    sennit_status (*load_body)(struct sennit_cache *cache, struct sn_row *row,
-                               struct sennit_stream *stream, struct sennit_error *err);
+    sennit_status (*load_body)(struct sennit_cache *cache, struct sn_row *row, struct sennit_stream *stream,
+                               struct sennit_error *err);
 
     /* -- the step: cache->step holds the spans. commit and abort cannot fail; the common code then
      * moves n_tokens. -- */
     sennit_status (*step_begin)(struct sennit_cache *cache, struct sennit_error *err);
-    void (*step_tile)(struct sennit_cache *cache, uint32_t span, uint32_t token, uint32_t n_tokens,
-                      sennit_role role, uint32_t first_head, uint32_t n_heads, const float *data,
-                      size_t token_stride, uint32_t worker);
+    void (*step_tile)(struct sennit_cache *cache, uint32_t span, uint32_t token, uint32_t n_tokens, sennit_role role,
+                      uint32_t first_head, uint32_t n_heads, const float *data, size_t token_stride, uint32_t worker);
     void (*step_commit)(struct sennit_cache *cache);
     void (*step_abort)(struct sennit_cache *cache);
     void (*attend_plan)(struct sennit_cache *cache, uint32_t *n_items, uint32_t *n_merges);
@@ -187,23 +175,18 @@ extern const struct sn_family *const sn_families[];
 /* Stream primitives (stream.c): move bytes and hash them. Once failed, always failed. */
 sennit_status sn_stream_write(struct sennit_stream *stream, const void *data, size_t n_bytes,
                               struct sennit_error *err);
-sennit_status sn_stream_read(struct sennit_stream *stream, void *data, size_t n_bytes,
-                             struct sennit_error *err);
+sennit_status sn_stream_read(struct sennit_stream *stream, void *data, size_t n_bytes, struct sennit_error *err);
 
 /* Rows of a cache, for donors and streams (cache.c): an empty cache like `like`, and room for n
  * rows. */
-sennit_status sn_cache_new_like(const struct sennit_cache *like, struct sennit_cache **out,
-                                struct sennit_error *err);
-sennit_status sn_cache_reserve_rows(struct sennit_cache *cache, uint32_t n_rows,
-                                    struct sennit_error *err);
+sennit_status sn_cache_new_like(const struct sennit_cache *like, struct sennit_cache **out, struct sennit_error *err);
+sennit_status sn_cache_reserve_rows(struct sennit_cache *cache, uint32_t n_rows, struct sennit_error *err);
 /* SENNIT_STATE with the reason while a step or a round is open. */
-sennit_status sn_cache_idle(const struct sennit_cache *cache, const char *what,
-                            struct sennit_error *err);
+sennit_status sn_cache_idle(const struct sennit_cache *cache, const char *what, struct sennit_error *err);
 /* The rows that a donor or a view holds, for tests that walk all storage (donor.c). */
 const struct sennit_cache *sn_donor_cache(const struct sennit_donor *donor);
 const struct sennit_cache *sn_view_cache(const struct sennit_donor_attention *view);
 /* SENNIT_RANGE when there is no such row. */
-sennit_status sn_cache_check_row(const struct sennit_cache *cache, uint32_t row,
-                                 struct sennit_error *err);
+sennit_status sn_cache_check_row(const struct sennit_cache *cache, uint32_t row, struct sennit_error *err);
 
 #endif

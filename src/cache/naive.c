@@ -70,8 +70,7 @@ static sennit_status naive_check(const struct sennit_cache_config *config, struc
 static bool resize(struct sennit_cache *cache, struct sn_row *row, uint64_t n_tokens)
 {
     struct store *old = row->store;
-    size_t old_bytes = (size_t)naive_row_bytes(cache, row),
-           new_bytes = (size_t)naive_storage_bytes(cache, n_tokens);
+    size_t old_bytes = (size_t)naive_row_bytes(cache, row), new_bytes = (size_t)naive_storage_bytes(cache, n_tokens);
     if (n_tokens == 0) {
         sn_cache_pool_release(cache->pool, old, old_bytes);
         row->store = NULL;
@@ -87,12 +86,11 @@ static bool resize(struct sennit_cache *cache, struct sn_row *row, uint64_t n_to
     return true;
 }
 
-static sennit_status naive_row_copy(struct sennit_cache *to, const struct sn_row *src,
-                                    struct sn_row *dst, struct sennit_error *err)
+static sennit_status naive_row_copy(struct sennit_cache *to, const struct sn_row *src, struct sn_row *dst,
+                                    struct sennit_error *err)
 {
     if (!resize(to, dst, src->n_tokens))
-        return sn_fail(err, SENNIT_NOMEM, "no memory for a copy of %llu tokens",
-                       (unsigned long long)src->n_tokens);
+        return sn_fail(err, SENNIT_NOMEM, "no memory for a copy of %llu tokens", (unsigned long long)src->n_tokens);
     if (src->n_tokens > 0) {
         const struct store *from = src->store;
         memcpy(((struct store *)dst->store)->data, from->data, src->n_tokens * token_bytes(to));
@@ -105,8 +103,8 @@ static void naive_row_drop(struct sennit_cache *cache, struct sn_row *row)
     resize(cache, row, 0);
 }
 
-static sennit_status naive_trim_prepare(struct sennit_cache *cache, const struct sn_row *row,
-                                        uint64_t n_tokens, void **spare, struct sennit_error *err)
+static sennit_status naive_trim_prepare(struct sennit_cache *cache, const struct sn_row *row, uint64_t n_tokens,
+                                        void **spare, struct sennit_error *err)
 {
     (void)cache, (void)row, (void)n_tokens, (void)err;
     *spare = NULL;
@@ -114,8 +112,7 @@ static sennit_status naive_trim_prepare(struct sennit_cache *cache, const struct
 }
 
 /* A host that cannot shrink leaves the array as large as it was: the books say so. */
-static void naive_trim_apply(struct sennit_cache *cache, struct sn_row *row, uint64_t n_tokens,
-                             void *spare)
+static void naive_trim_apply(struct sennit_cache *cache, struct sn_row *row, uint64_t n_tokens, void *spare)
 {
     (void)spare;
     resize(cache, row, n_tokens);
@@ -131,8 +128,7 @@ static size_t naive_n_spans(const struct sennit_cache *cache, uint32_t row)
     return cache->rows[row].n_tokens > 0;
 }
 
-static void naive_spans(const struct sennit_cache *cache, uint32_t row,
-                        struct sennit_span_view *out)
+static void naive_spans(const struct sennit_cache *cache, uint32_t row, struct sennit_span_view *out)
 {
     const struct sn_row *r = &cache->rows[row];
     if (r->n_tokens == 0)
@@ -158,22 +154,19 @@ static sennit_status naive_save_body(const struct sennit_cache *cache, const str
 {
     if (row->n_tokens == 0)
         return SENNIT_OK;
-    return sn_stream_write(stream, ((const struct store *)row->store)->data,
-                           row->n_tokens * token_bytes(cache), err);
+    return sn_stream_write(stream, ((const struct store *)row->store)->data, row->n_tokens * token_bytes(cache), err);
 }
 
-static sennit_status naive_load_body(struct sennit_cache *cache, struct sn_row *row,
-                                     struct sennit_stream *stream, struct sennit_error *err)
+static sennit_status naive_load_body(struct sennit_cache *cache, struct sn_row *row, struct sennit_stream *stream,
+                                     struct sennit_error *err)
 {
     size_t bytes = token_bytes(cache);
     for (uint64_t t = 0; t < row->n_tokens; t++) {
         sennit_status status = SENNIT_OK;
         if (!resize(cache, row, t + 1))
-            status =
-                sn_fail(err, SENNIT_NOMEM, "load: no memory for token %llu", (unsigned long long)t);
+            status = sn_fail(err, SENNIT_NOMEM, "load: no memory for token %llu", (unsigned long long)t);
         if (status == SENNIT_OK)
-            status =
-                sn_stream_read(stream, ((struct store *)row->store)->data + t * bytes, bytes, err);
+            status = sn_stream_read(stream, ((struct store *)row->store)->data + t * bytes, bytes, err);
         if (status != SENNIT_OK) {
             resize(cache, row, 0);
             return status;
@@ -211,10 +204,9 @@ static sennit_status naive_step_begin(struct sennit_cache *cache, struct sennit_
     return SENNIT_OK;
 }
 
-static void naive_step_tile(struct sennit_cache *cache, uint32_t span_index, uint32_t token,
-                            uint32_t n_tokens, sennit_role role, uint32_t first_head,
-                            uint32_t n_heads, const float *data, size_t token_stride,
-                            uint32_t worker)
+static void naive_step_tile(struct sennit_cache *cache, uint32_t span_index, uint32_t token, uint32_t n_tokens,
+                            sennit_role role, uint32_t first_head, uint32_t n_heads, const float *data,
+                            size_t token_stride, uint32_t worker)
 {
     (void)worker;
     const struct sennit_span *span = &cache->step.spans[span_index];
@@ -413,8 +405,7 @@ static void naive_attend_item(struct sennit_cache *cache, uint32_t item, uint32_
                       .kv_head = head / group,
                       .scale = in->scale,
                       .soft_cap = in->soft_cap};
-    attend(&a, cache->pool->worker[worker].data,
-           in->out + token * in->out_stride + (size_t)head * cache->config.d_v);
+    attend(&a, cache->pool->worker[worker].data, in->out + token * in->out_stride + (size_t)head * cache->config.d_v);
 }
 
 static void naive_attend_merge(struct sennit_cache *cache, uint32_t merge, uint32_t worker)
@@ -424,8 +415,8 @@ static void naive_attend_merge(struct sennit_cache *cache, uint32_t merge, uint3
     (void)merge;
 }
 
-static sennit_status naive_donor_attend(struct sennit_cache *cache, uint32_t row,
-                                        const struct sn_donor_args *args, struct sennit_error *err)
+static sennit_status naive_donor_attend(struct sennit_cache *cache, uint32_t row, const struct sn_donor_args *args,
+                                        struct sennit_error *err)
 {
     size_t d_k = cache->config.d_k, d_v = cache->config.d_v;
     SN_TRY(sn_cache_pool_reserve_workers(cache->pool, scratch_floats(cache) * sizeof(float), err));

@@ -4,13 +4,11 @@
 
 #include "cache/family.h"
 #include "cache/kv.h"
+#include "cache/paged.h"
 
 struct sn_plain {
-    struct sennit_cache base; /* first */
-    struct sn_paging paging;
+    struct sn_paged paged; /* first */
     struct sn_kv_layout layout;
-    struct sn_growth *undo; /* [cap_undo], one per span of the open step */
-    uint32_t cap_undo;
 };
 
 static inline const struct sn_plain *sn_plain_of(const struct sennit_cache *cache)

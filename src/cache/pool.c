@@ -20,8 +20,8 @@ static sennit_status pool_open(struct sennit_pool *pool, struct sn_calls *calls,
 }
 
 sennit_status sn_cache_pool_create_on(struct sennit_pool **out, struct sn_heap *heap,
-                                      const struct sn_kernels *kernels, struct sn_calls *calls,
-                                      uint32_t n_workers, struct sennit_error *err)
+                                      const struct sn_kernels *kernels, struct sn_calls *calls, uint32_t n_workers,
+                                      struct sennit_error *err)
 {
     struct sennit_pool *pool = sn_calloc(heap, SN_USE_MISC, 1, sizeof *pool);
     if (!pool)
@@ -37,20 +37,17 @@ sennit_status sn_cache_pool_create_on(struct sennit_pool **out, struct sn_heap *
     return SENNIT_OK;
 }
 
-static sennit_status options_isa(const struct sennit_pool_options *options,
-                                 const struct sn_cpu *cpu, enum sn_isa *isa,
-                                 struct sennit_error *err)
+static sennit_status options_isa(const struct sennit_pool_options *options, const struct sn_cpu *cpu,
+                                 enum sn_isa *isa, struct sennit_error *err)
 {
     *isa = sn_isa_best(cpu);
     if (options->isa && !sn_isa_parse(options->isa, isa))
-        return sn_fail(err, SENNIT_INVALID,
-                       "isa '%s' is unknown: use scalar, avx2 or avx512, or NULL for the best",
+        return sn_fail(err, SENNIT_INVALID, "isa '%s' is unknown: use scalar, avx2 or avx512, or NULL for the best",
                        options->isa);
     return SENNIT_OK;
 }
 
-sennit_status sennit_pool_create(struct sennit_pool **out,
-                                 const struct sennit_pool_options *options,
+sennit_status sennit_pool_create(struct sennit_pool **out, const struct sennit_pool_options *options,
                                  struct sennit_error *err)
 {
     static const struct sennit_pool_options defaults;
@@ -137,16 +134,14 @@ static sennit_status scratch_grow(struct sennit_pool *pool, struct sn_scratch *s
     return SENNIT_OK;
 }
 
-sennit_status sn_cache_pool_reserve_workers(struct sennit_pool *pool, size_t n_bytes,
-                                            struct sennit_error *err)
+sennit_status sn_cache_pool_reserve_workers(struct sennit_pool *pool, size_t n_bytes, struct sennit_error *err)
 {
     for (uint32_t i = 0; i < pool->n_workers; i++)
         SN_TRY(scratch_grow(pool, &pool->worker[i], n_bytes, err));
     return SENNIT_OK;
 }
 
-sennit_status sn_cache_pool_reserve_step(struct sennit_pool *pool, size_t n_bytes,
-                                         struct sennit_error *err)
+sennit_status sn_cache_pool_reserve_step(struct sennit_pool *pool, size_t n_bytes, struct sennit_error *err)
 {
     if (pool->step.n_bytes >= n_bytes)
         return SENNIT_OK;

@@ -33,8 +33,8 @@ struct sennit_pool {
     uint64_t n_bytes; /* live pages and tables */
     uint64_t n_live;  /* caches, donors and views that still point here */
 
-    struct sn_scratch *worker; /* [n_workers] */
-    struct sn_scratch step;    /* plan and partial results of the cache that planned last */
+    struct sn_scratch *worker;          /* [n_workers] */
+    struct sn_scratch step;             /* plan and partial results of the cache that planned last */
     const struct sennit_cache *planner; /* who that is, while its step is open; NULL otherwise */
 
     struct sn_heap own_heap;
@@ -44,8 +44,8 @@ struct sennit_pool {
 /* A pool on the engine's heap and kernel table, both borrowed until sennit_pool_free. calls:
  * [n_workers], borrowed; NULL = the pool's own. n_workers >= 1. */
 sennit_status sn_cache_pool_create_on(struct sennit_pool **out, struct sn_heap *heap,
-                                      const struct sn_kernels *kernels, struct sn_calls *calls,
-                                      uint32_t n_workers, struct sennit_error *err);
+                                      const struct sn_kernels *kernels, struct sn_calls *calls, uint32_t n_workers,
+                                      struct sennit_error *err);
 
 /* What the kernels called by this worker add up to. */
 static inline struct sn_calls *sn_cache_pool_calls(struct sennit_pool *pool, uint32_t worker)
@@ -57,23 +57,20 @@ static inline struct sn_calls *sn_cache_pool_calls(struct sennit_pool *pool, uin
  * page before each append, so that any read of an element that nobody wrote shows in a result. */
 void sn_cache_pool_set_poison(struct sennit_pool *pool, bool on);
 
-/* The hostile build, for tests: storage behaves as if it were always shared. Every append copies the last table block
- * and the last page first, full ones too; every trim copies the block it ends in. Whoever kept a pointer, or relied on
- * storage that stays where it is, is found out. Costs time and, while a step is open, the copied bytes. */
+/* The hostile build, for tests: storage behaves as if it were always shared. Every append copies the last table
+ * block and the last page first, full ones too; every trim copies the block it ends in. Whoever kept a pointer, or
+ * relied on storage that stays where it is, is found out. Costs time and, while a step is open, the copied bytes. */
 void sn_cache_pool_set_hostile(struct sennit_pool *pool, bool on);
 
 /* At least n_bytes for every worker, and for the step. Contents are lost when they grow. Step
  * scratch cannot grow while a plan lives in it: SENNIT_STATE. */
-sennit_status sn_cache_pool_reserve_workers(struct sennit_pool *pool, size_t n_bytes,
-                                            struct sennit_error *err);
-sennit_status sn_cache_pool_reserve_step(struct sennit_pool *pool, size_t n_bytes,
-                                         struct sennit_error *err);
+sennit_status sn_cache_pool_reserve_workers(struct sennit_pool *pool, size_t n_bytes, struct sennit_error *err);
+sennit_status sn_cache_pool_reserve_step(struct sennit_pool *pool, size_t n_bytes, struct sennit_error *err);
 
 /* Storage of a family, charged to SN_USE_CACHE and to the pool's count. NULL when the heap refuses.
  */
 void *sn_cache_pool_alloc(struct sennit_pool *pool, size_t n_bytes);
-void *sn_cache_pool_realloc(struct sennit_pool *pool, void *ptr, size_t old_bytes,
-                            size_t new_bytes);
+void *sn_cache_pool_realloc(struct sennit_pool *pool, void *ptr, size_t old_bytes, size_t new_bytes);
 void sn_cache_pool_release(struct sennit_pool *pool, void *ptr, size_t n_bytes);
 
 #endif

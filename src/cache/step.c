@@ -4,8 +4,8 @@
 
 #include "cache/family.h"
 
-static sennit_status check_span(struct sennit_cache *cache, const struct sennit_span *span,
-                                uint32_t i, struct sennit_error *err)
+static sennit_status check_span(struct sennit_cache *cache, const struct sennit_span *span, uint32_t i,
+                                struct sennit_error *err)
 {
     SN_TRY(sn_cache_check_row(cache, span->row, err));
     const struct sn_row *row = &cache->rows[span->row];
@@ -14,28 +14,23 @@ static sennit_status check_span(struct sennit_cache *cache, const struct sennit_
     if (span->n_tokens == 0)
         return sn_fail(err, SENNIT_INVALID, "append_begin: span %u has no tokens", i);
     if (span->n_tokens - 1 > UINT32_MAX - span->first_token)
-        return sn_fail(err, SENNIT_INVALID,
-                       "append_begin: span %u: first_token %u + %u tokens overflows", i,
+        return sn_fail(err, SENNIT_INVALID, "append_begin: span %u: first_token %u + %u tokens overflows", i,
                        span->first_token, span->n_tokens);
     if (span->pos != row->n_tokens)
-        return sn_fail(err, SENNIT_INVALID,
-                       "append_begin: span %u starts at %llu, row %u stands at %llu", i,
+        return sn_fail(err, SENNIT_INVALID, "append_begin: span %u starts at %llu, row %u stands at %llu", i,
                        (unsigned long long)span->pos, span->row, (unsigned long long)row->n_tokens);
     uint64_t max = cache->config.max_tokens;
     if (span->n_tokens > max - row->n_tokens)
-        return sn_fail(
-            err, SENNIT_RANGE, "append_begin: row %u has %llu tokens; %u more pass max_tokens %llu",
-            span->row, (unsigned long long)row->n_tokens, span->n_tokens, (unsigned long long)max);
+        return sn_fail(err, SENNIT_RANGE, "append_begin: row %u has %llu tokens; %u more pass max_tokens %llu",
+                       span->row, (unsigned long long)row->n_tokens, span->n_tokens, (unsigned long long)max);
     if (cache->round_open && span->n_tokens > cache->config.round_depth - row->n_window)
-        return sn_fail(err, SENNIT_RANGE,
-                       "append_begin: row %u: %u tokens pass the round depth %u (window %llu)",
-                       span->row, span->n_tokens, cache->config.round_depth,
-                       (unsigned long long)row->n_window);
+        return sn_fail(err, SENNIT_RANGE, "append_begin: row %u: %u tokens pass the round depth %u (window %llu)",
+                       span->row, span->n_tokens, cache->config.round_depth, (unsigned long long)row->n_window);
     return SENNIT_OK;
 }
 
-static sennit_status check_spans(struct sennit_cache *cache, const struct sennit_span *spans,
-                                 uint32_t n_spans, struct sennit_error *err)
+static sennit_status check_spans(struct sennit_cache *cache, const struct sennit_span *spans, uint32_t n_spans,
+                                 struct sennit_error *err)
 {
     sennit_status status = SENNIT_OK;
     for (uint32_t i = 0; i < n_spans && status == SENNIT_OK; i++) {
@@ -48,13 +43,12 @@ static sennit_status check_spans(struct sennit_cache *cache, const struct sennit
     return status;
 }
 
-static sennit_status keep_spans(struct sennit_cache *cache, const struct sennit_span *spans,
-                                uint32_t n_spans, struct sennit_error *err)
+static sennit_status keep_spans(struct sennit_cache *cache, const struct sennit_span *spans, uint32_t n_spans,
+                                struct sennit_error *err)
 {
     struct sn_cache_step *step = &cache->step;
     if (n_spans > step->cap_spans) {
-        struct sennit_span *fresh =
-            sn_alloc(cache->pool->heap, SN_USE_MISC, n_spans * sizeof *fresh);
+        struct sennit_span *fresh = sn_alloc(cache->pool->heap, SN_USE_MISC, n_spans * sizeof *fresh);
         if (!fresh)
             return sn_fail(err, SENNIT_NOMEM, "no memory for %u spans", n_spans);
         sn_free(cache->pool->heap, SN_USE_MISC, step->spans, step->cap_spans * sizeof *fresh);
@@ -66,9 +60,8 @@ static sennit_status keep_spans(struct sennit_cache *cache, const struct sennit_
     return SENNIT_OK;
 }
 
-sennit_status sennit_cache_append_begin(struct sennit_cache *cache, const struct sennit_span *spans,
-                                        uint32_t n_spans, uint32_t n_heads,
-                                        struct sennit_error *err)
+sennit_status sennit_cache_append_begin(struct sennit_cache *cache, const struct sennit_span *spans, uint32_t n_spans,
+                                        uint32_t n_heads, struct sennit_error *err)
 {
     if (!cache || (!spans && n_spans))
         return sn_fail(err, SENNIT_INVALID, "append_begin: the cache or the spans are NULL");
@@ -77,8 +70,7 @@ sennit_status sennit_cache_append_begin(struct sennit_cache *cache, const struct
     if (n_spans == 0)
         return sn_fail(err, SENNIT_INVALID, "append_begin: a step needs at least one span");
     if (n_heads == 0 || n_heads % cache->shape.n_kv_heads != 0)
-        return sn_fail(err, SENNIT_INVALID,
-                       "append_begin: %u query heads are no multiple of %u KV heads", n_heads,
+        return sn_fail(err, SENNIT_INVALID, "append_begin: %u query heads are no multiple of %u KV heads", n_heads,
                        cache->shape.n_kv_heads);
     SN_TRY(check_spans(cache, spans, n_spans, err));
     SN_TRY(keep_spans(cache, spans, n_spans, err));
@@ -89,16 +81,14 @@ sennit_status sennit_cache_append_begin(struct sennit_cache *cache, const struct
     return SENNIT_OK;
 }
 
-void sennit_cache_append_tile(struct sennit_cache *cache, uint32_t span, uint32_t token,
-                              uint32_t n_tokens, sennit_role role, uint32_t first_head,
-                              uint32_t n_heads, const float *data, size_t token_stride,
-                              uint32_t worker)
+void sennit_cache_append_tile(struct sennit_cache *cache, uint32_t span, uint32_t token, uint32_t n_tokens,
+                              sennit_role role, uint32_t first_head, uint32_t n_heads, const float *data,
+                              size_t token_stride, uint32_t worker)
 {
     assert(cache->step.open && span < cache->step.n_spans && worker < cache->pool->n_workers);
     assert(token + n_tokens <= cache->step.spans[span].n_tokens);
     struct sn_fpenv env = sn_fp_enter();
-    cache->ops->step_tile(cache, span, token, n_tokens, role, first_head, n_heads, data,
-                          token_stride, worker);
+    cache->ops->step_tile(cache, span, token, n_tokens, role, first_head, n_heads, data, token_stride, worker);
     sn_fp_leave(env);
 }
 

@@ -22,13 +22,11 @@ static sennit_status stream_move(struct sennit_stream *s, void *data, size_t n_b
 {
     const char *what = read ? "read" : "write";
     if (s->failed)
-        return sn_fail(err, read ? SENNIT_FORMAT : SENNIT_IO,
-                       "the stream has failed before: no more to %s", what);
+        return sn_fail(err, read ? SENNIT_FORMAT : SENNIT_IO, "the stream has failed before: no more to %s", what);
     bool fits = s->limit == 0 || (s->n_bytes <= s->limit && n_bytes <= s->limit - s->n_bytes);
     if (!fits) {
         s->failed = true;
-        return sn_fail(err, SENNIT_FORMAT,
-                       "the saved row goes on past the stream's limit of %llu bytes",
+        return sn_fail(err, SENNIT_FORMAT, "the saved row goes on past the stream's limit of %llu bytes",
                        (unsigned long long)s->limit);
     }
     if (n_bytes > 0 && !s->move(s->ctx, data, n_bytes)) {
@@ -36,8 +34,7 @@ static sennit_status stream_move(struct sennit_stream *s, void *data, size_t n_b
         if (read)
             return sn_fail(err, SENNIT_FORMAT, "the saved row ends early, after %llu bytes",
                            (unsigned long long)s->n_bytes);
-        return sn_fail(err, SENNIT_IO, "the stream took no more after %llu bytes",
-                       (unsigned long long)s->n_bytes);
+        return sn_fail(err, SENNIT_IO, "the stream took no more after %llu bytes", (unsigned long long)s->n_bytes);
     }
     s->n_bytes += n_bytes;
     if (s->hash && n_bytes > 0)
@@ -51,16 +48,15 @@ sennit_status sn_stream_write(struct sennit_stream *stream, const void *data, si
     return stream_move(stream, (void *)(uintptr_t)data, n_bytes, false, err);
 }
 
-sennit_status sn_stream_read(struct sennit_stream *stream, void *data, size_t n_bytes,
-                             struct sennit_error *err)
+sennit_status sn_stream_read(struct sennit_stream *stream, void *data, size_t n_bytes, struct sennit_error *err)
 {
     return stream_move(stream, data, n_bytes, true, err);
 }
 
 /* ---- save ------------------------------------------------------------------------------------ */
 
-static sennit_status write_record(const struct sennit_cache *cache, const struct sn_row *row,
-                                  struct sennit_stream *s, struct sennit_error *err)
+static sennit_status write_record(const struct sennit_cache *cache, const struct sn_row *row, struct sennit_stream *s,
+                                  struct sennit_error *err)
 {
     uint32_t n_signature = (uint32_t)strlen(cache->signature);
     uint32_t head[3] = {VERSION, SENNIT_NUMERICS, n_signature};
@@ -73,8 +69,8 @@ static sennit_status write_record(const struct sennit_cache *cache, const struct
     return cache->ops->save_body(cache, row, s, err);
 }
 
-sennit_status sennit_cache_save(const struct sennit_cache *cache, uint32_t row,
-                                struct sennit_stream *stream, struct sennit_error *err)
+sennit_status sennit_cache_save(const struct sennit_cache *cache, uint32_t row, struct sennit_stream *stream,
+                                struct sennit_error *err)
 {
     SN_TRY(sn_cache_idle(cache, "save", err));
     SN_TRY(sn_cache_check_row(cache, row, err));
@@ -91,8 +87,7 @@ sennit_status sennit_cache_save(const struct sennit_cache *cache, uint32_t row,
 
 /* ---- load ------------------------------------------------------------------------------------ */
 
-static sennit_status read_head(const struct sennit_cache *like, struct sennit_stream *s,
-                               struct sennit_error *err)
+static sennit_status read_head(const struct sennit_cache *like, struct sennit_stream *s, struct sennit_error *err)
 {
     char magic[sizeof MAGIC], signature[MAX_SIGNATURE + 1];
     uint32_t head[3];
@@ -101,36 +96,30 @@ static sennit_status read_head(const struct sennit_cache *like, struct sennit_st
         return sn_fail(err, SENNIT_FORMAT, "this is not a saved row: wrong magic");
     SN_TRY(sn_stream_read(s, head, sizeof head, err));
     if (head[0] != VERSION)
-        return sn_fail(err, SENNIT_FORMAT, "saved row of format version %u; this library reads %d",
-                       head[0], VERSION);
+        return sn_fail(err, SENNIT_FORMAT, "saved row of format version %u; this library reads %d", head[0], VERSION);
     if (head[2] > MAX_SIGNATURE)
-        return sn_fail(err, SENNIT_FORMAT, "saved row: signature length %u is above %d", head[2],
-                       MAX_SIGNATURE);
+        return sn_fail(err, SENNIT_FORMAT, "saved row: signature length %u is above %d", head[2], MAX_SIGNATURE);
     SN_TRY(sn_stream_read(s, signature, head[2], err));
     signature[head[2]] = '\0';
     if (head[1] != SENNIT_NUMERICS)
-        return sn_fail(err, SENNIT_INVALID,
-                       "saved row of numeric specification %u; this library computes by %d",
+        return sn_fail(err, SENNIT_INVALID, "saved row of numeric specification %u; this library computes by %d",
                        head[1], SENNIT_NUMERICS);
     if (strlen(signature) != head[2] || strcmp(signature, like->signature) != 0)
-        return sn_fail(err, SENNIT_INVALID, "saved row of kind '%s'; this cache is '%s'", signature,
-                       like->signature);
+        return sn_fail(err, SENNIT_INVALID, "saved row of kind '%s'; this cache is '%s'", signature, like->signature);
     return SENNIT_OK;
 }
 
-static sennit_status read_lengths(const struct sennit_cache *like, struct sennit_stream *s,
-                                  struct sn_row *row, struct sennit_error *err)
+static sennit_status read_lengths(const struct sennit_cache *like, struct sennit_stream *s, struct sn_row *row,
+                                  struct sennit_error *err)
 {
     uint64_t lengths[3];
     SN_TRY(sn_stream_read(s, lengths, sizeof lengths, err));
     uint64_t max = like->config.max_tokens;
     if (lengths[0] > max)
-        return sn_fail(err, SENNIT_FORMAT,
-                       "saved row: %llu tokens, above this cache's max_tokens %llu",
+        return sn_fail(err, SENNIT_FORMAT, "saved row: %llu tokens, above this cache's max_tokens %llu",
                        (unsigned long long)lengths[0], (unsigned long long)max);
     if (lengths[1] > lengths[0])
-        return sn_fail(err, SENNIT_FORMAT,
-                       "saved row: reusable offset %llu is above its %llu tokens",
+        return sn_fail(err, SENNIT_FORMAT, "saved row: reusable offset %llu is above its %llu tokens",
                        (unsigned long long)lengths[1], (unsigned long long)lengths[0]);
     uint64_t body = like->ops->body_bytes(like, lengths[0]);
     if (body == UINT64_MAX || lengths[2] != body)
@@ -145,8 +134,7 @@ static sennit_status read_lengths(const struct sennit_cache *like, struct sennit
     return SENNIT_OK;
 }
 
-static sennit_status read_record(struct sennit_cache *cache, struct sennit_stream *s,
-                                 struct sennit_error *err)
+static sennit_status read_record(struct sennit_cache *cache, struct sennit_stream *s, struct sennit_error *err)
 {
     struct sn_row row = {0};
     SN_TRY(read_head(cache, s, err));
@@ -175,8 +163,7 @@ sennit_status sennit_cache_load(const struct sennit_cache *like, struct sennit_s
     if (status == SENNIT_OK)
         status = sn_stream_read(stream, &have, sizeof have, err);
     if (status == SENNIT_OK && have != want)
-        status = sn_fail(err, SENNIT_FORMAT,
-                         "saved row: checksum %016llx, computed %016llx: the data is damaged",
+        status = sn_fail(err, SENNIT_FORMAT, "saved row: checksum %016llx, computed %016llx: the data is damaged",
                          (unsigned long long)have, (unsigned long long)want);
     if (status != SENNIT_OK) {
         sennit_cache_dispose(&cache);

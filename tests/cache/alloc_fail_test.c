@@ -17,8 +17,8 @@ struct script {
     float out[WIDTH * 80];
 };
 
-static sennit_status feed(struct script *s, struct sennit_cache *c, uint32_t row, uint64_t seed,
-                          uint32_t n, struct sennit_error *err)
+static sennit_status feed(struct script *s, struct sennit_cache *c, uint32_t row, uint64_t seed, uint32_t n,
+                          struct sennit_error *err)
 {
     uint64_t tokens[80];
     for (uint32_t i = 0; i < n; i++)
@@ -121,7 +121,7 @@ static uint64_t fingerprint(const struct script *s)
 
 /* The n-th allocation after the pool's creation fails. Returns false when there were fewer; *result
  * = the end state. */
-static bool run_script(const char *family, uint64_t n, uint64_t *result)
+static bool run_script(const char *family, uint32_t page_tokens, bool hostile, uint64_t n, uint64_t *result)
 {
     struct script s = {.g = {.config = {.family = family,
                                         .n_kv_heads = H,
@@ -129,6 +129,7 @@ static bool run_script(const char *family, uint64_t n, uint64_t *result)
                                         .d_v = DV,
                                         .k_type = SENNIT_F16,
                                         .v_type = SENNIT_F16,
+                                        .page_tokens = page_tokens,
                                         .round_depth = 8},
                              .group = GROUP,
                              .scale = 0.5f}};
@@ -136,6 +137,7 @@ static bool run_script(const char *family, uint64_t n, uint64_t *result)
     struct sn_heap *heap = s.pool->heap;
     size_t misc = atomic_load(&heap->used[SN_USE_MISC]);
     sn_cache_pool_set_poison(s.pool, true);
+    sn_cache_pool_set_hostile(s.pool, hostile);
     sn_heap_fail_at(heap, n);
     bool fired = false;
     for (int line = 0; line < N_STEPS; line++) {
@@ -202,18 +204,24 @@ static void pool_creation(void)
     }
 }
 
+static void run_family(const char *family, uint32_t page_tokens, bool hostile)
+{
+    uint64_t want, got, n = 1;
+    CHECK(!run_script(family, page_tokens, hostile, 0, &want));
+    for (; run_script(family, page_tokens, hostile, n, &got); n++)
+        if (got != want)
+            die("%s: after failure %llu the script ended in another state", family, (unsigned long long)n);
+    CHECK(n > 20);
+    printf("%s, pages of %u%s: each of %llu allocations failed once\n", family, page_tokens ? page_tokens : 64,
+           hostile ? ", hostile" : "", (unsigned long long)n - 1);
+}
+
 int main(void)
 {
     pool_creation();
-    for (const char *const *family = sennit_cache_families(); *family; family++) {
-        uint64_t want, got, n = 1;
-        CHECK(!run_script(*family, 0, &want));
-        for (; run_script(*family, n, &got); n++)
-            if (got != want)
-                die("%s: after failure %llu the script ended in another state", *family,
-                    (unsigned long long)n);
-        CHECK(n > 20);
-        printf("%s: each of %llu allocations failed once\n", *family, (unsigned long long)n - 1);
-    }
+    for (const char *const *family = sennit_cache_families(); *family; family++)
+        run_family(*family, 0, false);
+    run_family("plain", 8, false);
+    run_family("plain", 1, true);
     return 0;
 }

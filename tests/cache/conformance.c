@@ -44,11 +44,8 @@ static uint32_t random_span(struct world *w, const struct mrow *row)
     if (w->long_rows && kind < 20)
         n = 500 + rng_below(&w->rng, 3000);
     else
-        n = kind < 60   ? 1
-            : kind < 90 ? 1 + rng_below(&w->rng, 5)
-                        : 1 + rng_below(&w->rng, 130);
-    uint64_t max = w->g.config.max_tokens ? w->g.config.max_tokens : UINT64_MAX,
-             room = max - row->n;
+        n = kind < 60 ? 1 : kind < 90 ? 1 + rng_below(&w->rng, 5) : 1 + rng_below(&w->rng, 130);
+    uint64_t max = w->g.config.max_tokens ? w->g.config.max_tokens : UINT64_MAX, room = max - row->n;
     if (row->n + n > w->max_len)
         n = row->n < w->max_len ? (uint32_t)(w->max_len - row->n) : 0;
     return n < room ? n : (uint32_t)room;
@@ -334,8 +331,7 @@ static void misuse_append(struct world *w, struct mcache *m)
 {
     uint32_t heads = n_heads_of(&w->g);
     uint64_t at = sennit_cache_row_offset(m->c, 0);
-    struct sennit_span s[2] = {{.row = 0, .pos = at, .n_tokens = 1},
-                               {.row = 0, .pos = at, .n_tokens = 1}};
+    struct sennit_span s[2] = {{.row = 0, .pos = at, .n_tokens = 1}, {.row = 0, .pos = at, .n_tokens = 1}};
     REFUSED(SENNIT_INVALID, sennit_cache_append_begin(m->c, s, 0, heads, err));
     REFUSED(SENNIT_INVALID, sennit_cache_append_begin(m->c, s, 1, 0, err));
     if (at < sennit_cache_max_tokens(m->c))
@@ -372,8 +368,7 @@ static bool op_misuse(struct world *w)
 {
     struct mcache *m = pick(w);
     struct sennit_cache *out = NULL;
-    uint64_t before = cache_fingerprint(m->c), bytes = sennit_pool_bytes(w->pool),
-             keep[MAX_ROWS] = {0};
+    uint64_t before = cache_fingerprint(m->c), bytes = sennit_pool_bytes(w->pool), keep[MAX_ROWS] = {0};
     uint32_t twice[2] = {0, 0}, outside = m->n;
     const struct sennit_cache *self = m->c;
     REFUSED(SENNIT_RANGE, sennit_cache_extract_row(m->c, m->n, &out, err));
@@ -409,10 +404,9 @@ struct op {
     bool (*run)(struct world *w); /* false: not possible now */
 };
 static const struct op ops[] = {
-    {"append", 44, op_append}, {"new", 7, op_new},         {"merge", 7, op_merge},
-    {"filter", 5, op_filter},  {"extract", 6, op_extract}, {"dispose", 3, op_dispose},
-    {"trim", 5, op_trim},      {"round", 9, op_round},     {"donor", 5, op_donor},
-    {"save", 3, op_save},      {"load", 3, op_load},       {"prefill", 1, op_prefill},
+    {"append", 44, op_append},  {"new", 7, op_new},         {"merge", 7, op_merge}, {"filter", 5, op_filter},
+    {"extract", 6, op_extract}, {"dispose", 3, op_dispose}, {"trim", 5, op_trim},   {"round", 9, op_round},
+    {"donor", 5, op_donor},     {"save", 3, op_save},       {"load", 3, op_load},   {"prefill", 1, op_prefill},
     {"misuse", 2, op_misuse},
 };
 
@@ -453,12 +447,12 @@ static void say_where(void)
         fprintf(stderr,
                 "FAILED at operation %llu (world %u): conformance --family %s --type %s --seed "
                 "%llu --ops %llu%s\n",
-                (unsigned long long)where.op, where.world, where.family, where.type,
-                (unsigned long long)where.seed, (unsigned long long)where.op + 1, where.hostile ? " --hostile" : "");
+                (unsigned long long)where.op, where.world, where.family, where.type, (unsigned long long)where.seed,
+                (unsigned long long)where.op + 1, where.hostile ? " --hostile" : "");
 }
 
-static void run(const struct tested_family *family, sennit_type type, uint64_t n_ops, uint64_t seed,
-                bool verbose, struct sn_pool *threads)
+static void run(const struct tested_family *family, sennit_type type, uint64_t n_ops, uint64_t seed, bool verbose,
+                struct sn_pool *threads)
 {
     uint64_t counts[SN_ARRAY_LEN(ops)] = {0}, outputs = 0, states = 0, twins = 0;
     double worst = 0;
@@ -468,15 +462,14 @@ static void run(const struct tested_family *family, sennit_type type, uint64_t n
         uint32_t n_world = w.large ? OPS_PER_LARGE_WORLD : OPS_PER_WORLD;
         if (verbose)
             printf("world %u: %s x%u, max_tokens %llu, soft cap %g, sinks %d\n", where.world,
-                   sennit_cache_signature(w.main.c), w.g.group,
-                   (unsigned long long)w.g.config.max_tokens, w.g.soft_cap, w.g.sinks != NULL);
+                   sennit_cache_signature(w.main.c), w.g.group, (unsigned long long)w.g.config.max_tokens,
+                   w.g.soft_cap, w.g.sinks != NULL);
         for (uint32_t i = 0; i < n_world && done < n_ops; i++, done++) {
             where.op = done;
             uint32_t op = run_op(&w);
             counts[op]++;
             if (verbose)
-                printf("%llu %s: %u rows, %u serial\n", (unsigned long long)done, ops[op].name,
-                       w.main.n, w.n_serial);
+                printf("%llu %s: %u rows, %u serial\n", (unsigned long long)done, ops[op].name, w.main.n, w.n_serial);
             check_all(&w, done % 64 == 63);
         }
         world_close(&w);
@@ -492,8 +485,7 @@ static void run(const struct tested_family *family, sennit_type type, uint64_t n
     printf("\n  %llu token outputs and %llu row states = solo replay, to the bit; %llu outputs "
            "within the textbook bound, "
            "worst %.1f %% of it\n",
-           (unsigned long long)outputs, (unsigned long long)states, (unsigned long long)twins,
-           100 * worst);
+           (unsigned long long)outputs, (unsigned long long)states, (unsigned long long)twins, 100 * worst);
 }
 
 int main(int argc, char **argv)

@@ -18,7 +18,8 @@ struct fixture {
     struct rng rng;
 };
 
-static const char *family; /* the one under test */
+static const char *family;   /* the one under test */
+static uint32_t page_tokens; /* and its page size; 0 = 64 */
 
 static void open_fixture(struct fixture *f, uint32_t n_workers)
 {
@@ -29,6 +30,7 @@ static void open_fixture(struct fixture *f, uint32_t n_workers)
                                         .d_v = DV,
                                         .k_type = SENNIT_F16,
                                         .v_type = SENNIT_F16,
+                                        .page_tokens = page_tokens,
                                         .round_depth = 8},
                              .group = GROUP,
                              .scale = 0.25f};
@@ -44,8 +46,7 @@ static void close_fixture(struct fixture *f)
 }
 
 /* Appends tokens seed, seed + 1 ... to one row of a cache; out may be NULL. */
-static void feed_row(struct fixture *f, struct sennit_cache *c, uint32_t row, uint64_t seed,
-                     uint32_t n, float *out)
+static void feed_row(struct fixture *f, struct sennit_cache *c, uint32_t row, uint64_t seed, uint32_t n, float *out)
 {
     uint64_t *tokens = must(malloc((n + 1) * sizeof *tokens));
     for (uint32_t i = 0; i < n; i++)
@@ -74,8 +75,7 @@ static struct sennit_cache *merged(struct fixture *f, struct sennit_cache **sour
 }
 
 /* The next token's output of `row` equals that of the same n tokens alone. */
-static void assert_continues(struct fixture *f, struct sennit_cache *c, uint32_t row, uint64_t seed,
-                             uint32_t n)
+static void assert_continues(struct fixture *f, struct sennit_cache *c, uint32_t row, uint64_t seed, uint32_t n)
 {
     float got[WIDTH], want[WIDTH];
     struct sennit_cache *alone = serial(f, seed, n);
@@ -103,8 +103,7 @@ static void joins_keep_their_kind(void **state)
         assert_string_equal(sennit_cache_signature(batch), sennit_cache_signature(rows[0]));
         assert_int_equal(strncmp(sennit_cache_signature(batch), family, strlen(family)), 0);
         for (uint32_t i = 0; i < sizes[s]; i++) {
-            assert_int_equal(sennit_cache_row_offset(rows[i], 0),
-                             3 + 40 * i); /* sources are not consumed */
+            assert_int_equal(sennit_cache_row_offset(rows[i], 0), 3 + 40 * i); /* sources are not consumed */
             sennit_cache_dispose(&rows[i]);
         }
         for (uint32_t i = 0; i < sizes[s]; i++)
@@ -150,8 +149,7 @@ static void positions_are_values(void **state)
     (void)state;
     struct fixture f;
     open_fixture(&f, 1);
-    struct sennit_cache *rows[] = {serial(&f, 1, 5), serial(&f, 50, 9)},
-                        *batch = merged(&f, rows, 2);
+    struct sennit_cache *rows[] = {serial(&f, 1, 5), serial(&f, 50, 9)}, *batch = merged(&f, rows, 2);
     int32_t before[2] = {-1, -1}, copy[2];
     assert_true(sennit_cache_rope_offset_arr(batch, before));
     memcpy(copy, before, sizeof copy);
@@ -227,8 +225,7 @@ static void rollback_keeps_exactly(void **state)
     for (uint32_t start = 60; start < 66; start++) {
         struct fixture f;
         open_fixture(&f, 1);
-        struct sennit_cache *rows[] = {serial(&f, 0, start), serial(&f, 1000, start),
-                                       serial(&f, 2000, start)};
+        struct sennit_cache *rows[] = {serial(&f, 0, start), serial(&f, 1000, start), serial(&f, 2000, start)};
         struct sennit_cache *batch = merged(&f, rows, 3);
         static const uint64_t keep[] = {0, 2, 4};
         OK(sennit_cache_spec_round_begin(batch, err));
@@ -322,7 +319,8 @@ static void clones_are_references(void **state)
     struct fixture f;
     open_fixture(&f, 1);
     struct sennit_cache *c = serial(&f, 0, 64 * 130 + 5), *copy;
-    uint64_t before = sennit_pool_bytes(f.pool), page = 64 * sennit_cache_bytes_per_token(c);
+    uint32_t size = page_tokens ? page_tokens : 64;
+    uint64_t before = sennit_pool_bytes(f.pool), page = size * sennit_cache_bytes_per_token(c);
     OK(sennit_cache_clone(c, 0, &copy, err));
     assert_int_equal(sennit_pool_bytes(f.pool), before);
     assert_int_equal(sennit_cache_current_bytes(c, 0), 0);
@@ -334,8 +332,8 @@ static void clones_are_references(void **state)
     OK(sennit_cache_trim(copy, 64 * 100, false, err));
     assert_true(sennit_cache_can_publish_row(c, 0, 64 * 30));
     sennit_cache_dispose(&c);
-    uint64_t pages = sn_div_up(sennit_cache_row_offset(copy, 0), 64);
-    assert_int_equal(sennit_pool_bytes(f.pool), pages * page + sn_table_bytes());
+    uint64_t pages = sn_div_up(sennit_cache_row_offset(copy, 0), size);
+    assert_int_equal(sennit_pool_bytes(f.pool), pages * page + sn_div_up(pages, SN_TABLE_PAGES) * sn_table_bytes());
     sennit_cache_dispose(&copy);
     close_fixture(&f);
 }
@@ -377,8 +375,7 @@ static void rows_do_not_mix(void **state)
         for (uint32_t i = 0; i < 16; i++) {
             rows[i] = serial(&f, 1000 * i, 5 + 20 * i);
             tokens[i] = 4;
-            spans[i] = (struct work_span){
-                .row = i, .tokens = &tokens[i], .n_tokens = 1, .out = out[round][i]};
+            spans[i] = (struct work_span){.row = i, .tokens = &tokens[i], .n_tokens = 1, .out = out[round][i]};
         }
         batch = merged(&f, rows, 16);
         struct step_options options = {.rng = &f.rng};
@@ -406,8 +403,7 @@ static void flags_are_true(void **state)
     OK(sennit_cache_trim(c, 3, false, err));
     assert_int_equal(sennit_cache_row_offset(c, 0), 7);
     for (uint64_t n = 0; n < 12; n++)
-        assert_int_equal(sennit_cache_can_publish_row(c, 0, n),
-                         n <= 7); /* rule 9: only tokens that entered */
+        assert_int_equal(sennit_cache_can_publish_row(c, 0, n), n <= 7); /* rule 9: only tokens that entered */
     assert_false(sennit_cache_can_publish_row(c, 1, 0));
     assert_int_equal(sennit_cache_composed(c, NULL), 0);
     assert_continues(&f, c, 0, 1, 7);
@@ -450,16 +446,14 @@ static void bounds_hold_inside_rounds(void **state)
     struct sennit_cache *c = serial(&f, 1, 6);
     struct sennit_span span = {.row = 0, .pos = 6, .n_tokens = 7};
     OK(sennit_cache_spec_round_begin(c, err));
-    REFUSED(SENNIT_RANGE,
-            sennit_cache_append_begin(c, &span, 1, H * GROUP, err)); /* 13 > max_tokens */
+    REFUSED(SENNIT_RANGE, sennit_cache_append_begin(c, &span, 1, H * GROUP, err)); /* 13 > max_tokens */
     f.g.config.max_tokens = 0;
     OK(sennit_cache_spec_round_commit(c, err));
     sennit_cache_dispose(&c);
     c = serial(&f, 1, 6);
     OK(sennit_cache_spec_round_begin(c, err));
     span.n_tokens = 9;
-    REFUSED(SENNIT_RANGE,
-            sennit_cache_append_begin(c, &span, 1, H * GROUP, err)); /* 9 > round_depth */
+    REFUSED(SENNIT_RANGE, sennit_cache_append_begin(c, &span, 1, H * GROUP, err)); /* 9 > round_depth */
     sennit_cache_dispose(&c);
     close_fixture(&f);
 }
@@ -554,8 +548,7 @@ static void donors_do_not_change(void **state)
         assert_true(after[i] == 0.0f); /* a query that sees nothing gives zeros */
     mask[7] = 1;                       /* one key: its value */
     OK(sennit_donor_attend(a, q, H * GROUP, 1, 0.25f, mask, after, err));
-    const uint16_t *v =
-        (const uint16_t *)(const void *)(x + 7 * kv_canonical_token_bytes(&f.g.config)) + H * DK;
+    const uint16_t *v = (const uint16_t *)(const void *)(x + 7 * kv_canonical_token_bytes(&f.g.config)) + H * DK;
     for (size_t h = 0; h < H * GROUP; h++)
         for (size_t i = 0; i < DV; i++)
             assert_true(after[h * DV + i] == sn_f16_to_f32(v[h / GROUP * DV + i]));
@@ -581,14 +574,12 @@ static void threads_change_nothing(void **state)
     sn_heap_init(&heap, NULL);
     OK(sn_pool_create(&threads, &heap, 2, false, err));
     for (int two = 0; two < 2; two++) {
-        struct sennit_cache *rows[] = {serial(&f, 0, 600), serial(&f, 5000, 250)},
-                            *batch = merged(&f, rows, 2);
+        struct sennit_cache *rows[] = {serial(&f, 0, 600), serial(&f, 5000, 250)}, *batch = merged(&f, rows, 2);
         uint64_t tokens[LONG];
         for (uint32_t i = 0; i < LONG; i++)
             tokens[i] = 30000 + i;
-        struct work_span spans[] = {
-            {.row = 0, .tokens = tokens, .n_tokens = 1, .out = out[two][LONG]},
-            {.row = 1, .tokens = tokens, .n_tokens = LONG, .out = out[two][0]}};
+        struct work_span spans[] = {{.row = 0, .tokens = tokens, .n_tokens = 1, .out = out[two][LONG]},
+                                    {.row = 1, .tokens = tokens, .n_tokens = LONG, .out = out[two][0]}};
         struct step_options options = {.rng = &f.rng, .threads = two ? threads : NULL};
         OK(run_step(batch, &f.g, spans, 2, &options, err));
         sennit_cache_dispose(&rows[0]);
@@ -615,6 +606,7 @@ static void decode_equals_prefill(void **state)
     feed_row(&f, b, 0, BEFORE, LAST, many[0]);
     struct sennit_cache_config config = f.g.config;
     config.family = "naive";
+    config.page_tokens = 0;
     OK(sennit_cache_create(&c, f.pool, &config, 1, err));
     feed_row(&f, c, 0, 0, BEFORE, NULL);
     feed_row(&f, c, 0, BEFORE, LAST, other[0]);
@@ -658,8 +650,7 @@ static void plans_do_not_collide(void **state)
     struct fixture f;
     open_fixture(&f, 1);
     struct sennit_cache *a = serial(&f, 0, 10), *b = serial(&f, 0, 2500);
-    struct sennit_span one = {.row = 0, .pos = 10, .n_tokens = 1},
-                       big = {.row = 0, .pos = 2500, .n_tokens = 4};
+    struct sennit_span one = {.row = 0, .pos = 10, .n_tokens = 1}, big = {.row = 0, .pos = 2500, .n_tokens = 4};
     float x[WIDTH * 8] = {0};
     struct sennit_attend_inputs in = {.query = x, .out = x, .scale = 1};
     uint32_t items, merges;
@@ -674,6 +665,48 @@ static void plans_do_not_collide(void **state)
     sennit_cache_append_abort(b);
     sennit_cache_dispose(&a);
     sennit_cache_dispose(&b);
+    close_fixture(&f);
+}
+
+/* Sizes that cannot be are refused; stores of different page sizes are different kinds. */
+static void page_sizes_are_kinds(void **state)
+{
+    (void)state;
+    struct fixture f;
+    open_fixture(&f, 1);
+    static const uint32_t wrong[] = {3, 5, 63, 65, 128, UINT32_MAX};
+    struct sennit_cache *c = serial(&f, 1, 70), *other = NULL, *batch, *out = NULL;
+    struct sennit_cache_config config = f.g.config;
+    for (size_t i = 0; i < SN_ARRAY_LEN(wrong); i++) {
+        config.page_tokens = wrong[i];
+        REFUSED(SENNIT_INVALID, sennit_cache_create(&other, f.pool, &config, 1, err));
+    }
+    config.page_tokens = 16;
+    if (strcmp(family, "plain") != 0) {
+        REFUSED(SENNIT_INVALID, sennit_cache_create(&other, f.pool, &config, 1, err));
+        sennit_cache_dispose(&c);
+        close_fixture(&f);
+        return;
+    }
+    OK(sennit_cache_create(&other, f.pool, &config, 1, err));
+    OK(sennit_cache_make_empty_batch(other, &batch, err));
+    const struct sennit_cache *sources[] = {other, c};
+    assert_string_equal(sennit_cache_signature(other), "plain F16 kv 2 k 16 v 8 / p16");
+    REFUSED(SENNIT_INVALID, sennit_cache_merge_rows(batch, sources, 2, err));
+    struct memory m;
+    struct sennit_stream s = memory_writer(&m);
+    OK(sennit_cache_save(c, 0, &s, err));
+    s = memory_reader(&m);
+    REFUSED(SENNIT_INVALID, sennit_cache_load(other, &s, &out, err));
+    config.page_tokens = 64; /* the default by its name */
+    struct sennit_cache *same;
+    OK(sennit_cache_create(&same, f.pool, &config, 1, err));
+    assert_int_equal(strcmp(sennit_cache_signature(same), sennit_cache_signature(c)) == 0, page_tokens == 0);
+    free(m.data);
+    sennit_cache_dispose(&c);
+    sennit_cache_dispose(&other);
+    sennit_cache_dispose(&batch);
+    sennit_cache_dispose(&same);
     close_fixture(&f);
 }
 
@@ -700,6 +733,7 @@ int main(void)
         cmocka_unit_test(decode_equals_prefill),
         cmocka_unit_test(sink_joins_the_sum),
         cmocka_unit_test(plans_do_not_collide),
+        cmocka_unit_test(page_sizes_are_kinds),
     };
     int failed = 0;
     for (const char *const *name = sennit_cache_families(); *name; name++) {
@@ -707,5 +741,9 @@ int main(void)
         printf("family %s\n", family);
         failed += cmocka_run_group_tests_name(family, tests, NULL, NULL);
     }
+    family = "plain";
+    page_tokens = 4;
+    printf("family plain, pages of 4\n");
+    failed += cmocka_run_group_tests_name("plain, pages of 4", tests, NULL, NULL);
     return failed != 0;
 }

@@ -112,8 +112,8 @@ static void do_one(struct step *s, uint32_t index, uint32_t worker)
         size_t d = key ? c->d_k : c->d_v, stride = c->n_kv_heads * d;
         size_t first = s->spans[t->span].first_token + t->token;
         const float *data = (key ? s->k : s->v) + first * stride + t->head * d;
-        sennit_cache_append_tile(s->cache, t->span, t->token, t->n_tokens, t->role, t->head,
-                                 t->n_heads, data, stride, worker);
+        sennit_cache_append_tile(s->cache, t->span, t->token, t->n_tokens, t->role, t->head, t->n_heads, data, stride,
+                                 worker);
     }
 }
 
@@ -155,16 +155,14 @@ static void cut_tiles(struct step *s, uint32_t n_spans, struct rng *rng)
                         cap = cap * 2 + 16;
                         s->tiles = must(realloc(s->tiles, cap * sizeof *s->tiles));
                     }
-                    s->tiles[s->n_tiles++] =
-                        (struct tile){i, t, n, h, m, role ? SENNIT_ROLE_VALUE : SENNIT_ROLE_KEY};
+                    s->tiles[s->n_tiles++] = (struct tile){i, t, n, h, m, role ? SENNIT_ROLE_VALUE : SENNIT_ROLE_KEY};
                 }
             }
         }
 }
 
 /* Flat positions for the spans, in random order. Returns the number of tokens. */
-static uint32_t place_spans(struct step *s, const struct work_span *spans, uint32_t n_spans,
-                            struct rng *rng)
+static uint32_t place_spans(struct step *s, const struct work_span *spans, uint32_t n_spans, struct rng *rng)
 {
     uint32_t order[64], total = 0;
     CHECK(n_spans <= 64);
@@ -183,12 +181,10 @@ static uint32_t place_spans(struct step *s, const struct work_span *spans, uint3
     return total;
 }
 
-static void make_inputs(struct step *s, const struct work_span *spans, uint32_t n_spans,
-                        uint32_t total)
+static void make_inputs(struct step *s, const struct work_span *spans, uint32_t n_spans, uint32_t total)
 {
     const struct sennit_cache_config *c = &s->g->config;
-    size_t nk = (size_t)c->n_kv_heads * c->d_k, nv = (size_t)c->n_kv_heads * c->d_v,
-           nq = nk * s->g->group;
+    size_t nk = (size_t)c->n_kv_heads * c->d_k, nv = (size_t)c->n_kv_heads * c->d_v, nq = nk * s->g->group;
     s->k = must(malloc(total * nk * sizeof(float)));
     s->v = must(malloc(total * nv * sizeof(float)));
     s->q = must(malloc(total * nq * sizeof(float)));
@@ -203,8 +199,7 @@ static void make_inputs(struct step *s, const struct work_span *spans, uint32_t 
         }
 }
 
-static void attend(struct step *s, const struct work_span *spans, uint32_t n_spans,
-                   const struct step_options *o)
+static void attend(struct step *s, const struct work_span *spans, uint32_t n_spans, const struct step_options *o)
 {
     const struct sennit_cache_config *c = &s->g->config;
     size_t n_heads = n_heads_of(s->g), width = n_heads * c->d_v;
@@ -222,13 +217,11 @@ static void attend(struct step *s, const struct work_span *spans, uint32_t n_spa
     s->phase = MERGES;
     run_phase(s, n_merges, o);
     for (uint32_t i = 0; i < n_spans; i++)
-        memcpy(spans[i].out, s->out + s->spans[i].first_token * width,
-               spans[i].n_tokens * width * sizeof(float));
+        memcpy(spans[i].out, s->out + s->spans[i].first_token * width, spans[i].n_tokens * width * sizeof(float));
 }
 
-sennit_status run_step(struct sennit_cache *cache, const struct geometry *g,
-                       const struct work_span *spans, uint32_t n_spans,
-                       const struct step_options *options, struct sennit_error *err)
+sennit_status run_step(struct sennit_cache *cache, const struct geometry *g, const struct work_span *spans,
+                       uint32_t n_spans, const struct step_options *options, struct sennit_error *err)
 {
     struct step s = {.cache = cache, .g = g};
     s.spans = must(calloc(n_spans, sizeof *s.spans));
@@ -300,10 +293,8 @@ uint64_t cache_fingerprint(const struct sennit_cache *cache)
         size_t n = cache->ops->n_spans(cache, i), bytes;
         struct sennit_span_view *views = must(calloc(n + 1, sizeof *views));
         cache->ops->spans(cache, i, views);
-        uint8_t *data =
-            canonical_spans(cache, views, n, i, cache->rows[i].n_tokens, &bytes);
-        uint64_t part[4] = {h, bytes ? XXH3_64bits(data, bytes) : 0, cache->rows[i].n_tokens,
-                            cache->rows[i].floor};
+        uint8_t *data = canonical_spans(cache, views, n, i, cache->rows[i].n_tokens, &bytes);
+        uint64_t part[4] = {h, bytes ? XXH3_64bits(data, bytes) : 0, cache->rows[i].n_tokens, cache->rows[i].floor};
         h = XXH3_64bits(part, sizeof part);
         free(data);
         free(views);

@@ -37,8 +37,7 @@ static inline uint32_t n_heads_of(const struct geometry *g)
 }
 
 /* A token is a number; its key, value and query vectors follow from it. */
-void token_vector(uint64_t token, sennit_role role, size_t n,
-                  float *out); /* KEY or VALUE, all heads */
+void token_vector(uint64_t token, sennit_role role, size_t n, float *out); /* KEY or VALUE, all heads */
 void token_query(uint64_t token, size_t n, float *out);
 
 /* ---- steps ----------------------------------------------------------------------------------- */
@@ -55,21 +54,19 @@ struct step_options {
     bool abort;              /* give the step up after the attention */
 };
 /* Appends and attends; tiles, items and merges in random order. On failure nothing has happened. */
-sennit_status run_step(struct sennit_cache *cache, const struct geometry *g,
-                       const struct work_span *spans, uint32_t n_spans,
-                       const struct step_options *options, struct sennit_error *err);
+sennit_status run_step(struct sennit_cache *cache, const struct geometry *g, const struct work_span *spans,
+                       uint32_t n_spans, const struct step_options *options, struct sennit_error *err);
 
 /* ---- stored state
  * -------------------------------------------------------------------------------------------- */
 
-/* The valid state of one row in a form that depends on neither pages nor padding, from its spans, as its family's line
- * in tested.list makes it. malloc'd, NULL when there is none. */
+/* The valid state of one row in a form that depends on neither pages nor padding, as its family's line in tested.list
+ * makes it from the row's spans. malloc'd, NULL when there is none. */
 uint8_t *canonical_row(const struct sennit_cache *cache, uint32_t row, size_t *n_bytes);
 /* From the spans of a snapshot; like: a cache of the same configuration. */
 uint8_t *canonical_spans(const struct sennit_cache *like, const struct sennit_span_view *spans, size_t n_spans,
                          uint32_t row, uint64_t n_tokens, size_t *n_bytes);
-uint64_t
-cache_fingerprint(const struct sennit_cache *cache); /* over all rows, lengths and floors */
+uint64_t cache_fingerprint(const struct sennit_cache *cache); /* over all rows, lengths and floors */
 
 /* ---- memory streams
  * ------------------------------------------------------------------------------------------ */
@@ -85,27 +82,27 @@ struct sennit_stream memory_reader(struct memory *m); /* from the start, limit =
 /* Prints and exits 1: tests stop at the first difference. */
 _Noreturn void die(const char *fmt, ...) SENNIT_PRINTF(1, 2);
 void *must(void *p);
-#define CHECK(cond)                                                                                \
-    do {                                                                                           \
-        if (!(cond))                                                                               \
-            die("%s:%d: %s", __FILE__, __LINE__, #cond);                                           \
+#define CHECK(cond)                                                                                                  \
+    do {                                                                                                             \
+        if (!(cond))                                                                                                 \
+            die("%s:%d: %s", __FILE__, __LINE__, #cond);                                                             \
     } while (0)
-#define OK(expr)                                                                                   \
-    do {                                                                                           \
-        struct sennit_error ok_err_ = {0};                                                         \
-        struct sennit_error *err = &ok_err_;                                                       \
-        if ((expr) != SENNIT_OK)                                                                   \
-            die("%s:%d: %s: %s", __FILE__, __LINE__, #expr, err->message);                         \
+#define OK(expr)                                                                                                     \
+    do {                                                                                                             \
+        struct sennit_error ok_err_ = {0};                                                                           \
+        struct sennit_error *err = &ok_err_;                                                                         \
+        if ((expr) != SENNIT_OK)                                                                                     \
+            die("%s:%d: %s: %s", __FILE__, __LINE__, #expr, err->message);                                           \
     } while (0)
 /* The call must be refused with exactly this status, and say why. */
-#define REFUSED(status, expr)                                                                      \
-    do {                                                                                           \
-        struct sennit_error ref_err_ = {0};                                                        \
-        struct sennit_error *err = &ref_err_;                                                      \
-        sennit_status got_ = (expr);                                                               \
-        if (got_ != (status) || ref_err_.code != got_ || ref_err_.message[0] == '\0')              \
-            die("%s:%d: %s: %s, expected %s (%s)", __FILE__, __LINE__, #expr,                      \
-                sennit_status_name(got_), sennit_status_name(status), ref_err_.message);           \
+#define REFUSED(status, expr)                                                                                        \
+    do {                                                                                                             \
+        struct sennit_error ref_err_ = {0};                                                                          \
+        struct sennit_error *err = &ref_err_;                                                                        \
+        sennit_status got_ = (expr);                                                                                 \
+        if (got_ != (status) || ref_err_.code != got_ || ref_err_.message[0] == '\0')                                \
+            die("%s:%d: %s: %s, expected %s (%s)", __FILE__, __LINE__, #expr, sennit_status_name(got_),              \
+                sennit_status_name(status), ref_err_.message);                                                       \
     } while (0)
 
 #endif

@@ -16,8 +16,8 @@ struct twin_ops {
     /* Output of query head `head` with query q [d_k] over keys 0 .. n_keys - 1 that mask (NULL or
      * [n_keys]) shows, into out [d_v]. Returns the largest absolute error that f32 arithmetic in
      * the specified order can explain. */
-    double (*attend)(const struct twin *t, const float *q, uint32_t head, uint64_t n_keys,
-                     const uint8_t *mask, const float *sink, double *out);
+    double (*attend)(const struct twin *t, const float *q, uint32_t head, uint64_t n_keys, const uint8_t *mask,
+                     const float *sink, double *out);
 };
 
 /* What the suite must know of a family. Adding one: a file twin_<family>.c with a

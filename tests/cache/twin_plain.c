@@ -75,8 +75,7 @@ static void twin_cut(struct twin *t, uint64_t n_tokens)
 }
 
 /* One score; *size gathers the sum of |q * scale * k|, which bounds its rounding error. */
-static double twin_score(const struct twin *t, const float *q, uint32_t kv, uint64_t key,
-                         double *size)
+static double twin_score(const struct twin *t, const float *q, uint32_t kv, uint64_t key, double *size)
 {
     const struct sennit_cache_config *c = &t->g->config;
     const double *k = t->k + (key * c->n_kv_heads + kv) * c->d_k;
@@ -102,13 +101,12 @@ static double twin_bound(const struct twin *t, double size, uint64_t n, double l
     return 2 * relative * (1 + relative) * largest + 1e-37;
 }
 
-static double twin_attend(const struct twin *t, const float *q, uint32_t head, uint64_t n_keys,
-                          const uint8_t *mask, const float *sink, double *out)
+static double twin_attend(const struct twin *t, const float *q, uint32_t head, uint64_t n_keys, const uint8_t *mask,
+                          const float *sink, double *out)
 {
     const struct sennit_cache_config *c = &t->g->config;
     uint32_t kv = head / t->g->group;
-    double *s = must(malloc((n_keys + 1) * sizeof *s)), m = sink ? *sink : -INFINITY, size = 0,
-           largest = 0, l = 0;
+    double *s = must(malloc((n_keys + 1) * sizeof *s)), m = sink ? *sink : -INFINITY, size = 0, largest = 0, l = 0;
     CHECK(n_keys <= t->n);
     for (uint64_t j = 0; j < n_keys; j++) {
         s[j] = -INFINITY;
@@ -149,7 +147,7 @@ static const struct twin_ops twin_plain = {
 static void walk_plain(const struct sennit_cache *cache, uint32_t row,
                        void (*visit)(void *ctx, const void *p, size_t bytes), void *ctx)
 {
-    walk_pages(cache, row, &sn_plain_of(cache)->paging, visit, ctx);
+    walk_pages(cache, row, &sn_paged_of(cache)->paging, visit, ctx);
 }
 
 static void walk_array(const struct sennit_cache *cache, uint32_t row,

@@ -58,8 +58,8 @@ static void segmented_geometry(struct world *w)
     w->g.group = 1 + rng_below(&w->rng, 2);
 }
 
-void world_open(struct world *w, const struct tested_family *family, sennit_type type,
-                uint64_t seed, uint32_t index, bool hostile, struct sn_pool *threads)
+void world_open(struct world *w, const struct tested_family *family, sennit_type type, uint64_t seed, uint32_t index,
+                bool hostile, struct sn_pool *threads)
 {
     *w = (struct world){
         .rng = {mix64(seed) ^ mix64(index + 1000)}, .family = family, .hostile = hostile, .threads = threads};
@@ -152,15 +152,13 @@ static void push_tokens(struct world *w, struct mrow *row, const uint64_t *token
 }
 
 /* The solo cache takes the tokens in chunks of its own choice. out: [n][n_heads * d_v], or NULL. */
-static void solo_append(struct world *w, struct mrow *row, const uint64_t *tokens, uint32_t n,
-                        float *out)
+static void solo_append(struct world *w, struct mrow *row, const uint64_t *tokens, uint32_t n, float *out)
 {
     size_t width = (size_t)n_heads_of(&w->g) * w->g.config.d_v;
     struct step_options options = {.rng = rng_chance(&w->rng, 50) ? &w->rng : NULL};
     for (uint32_t at = 0, cut; at < n; at += cut) {
         cut = n - at > 1 && rng_chance(&w->rng, 60) ? 1 + rng_below(&w->rng, n - at) : n - at;
-        struct work_span span = {
-            .tokens = tokens + at, .n_tokens = cut, .out = out ? out + at * width : NULL};
+        struct work_span span = {.tokens = tokens + at, .n_tokens = cut, .out = out ? out + at * width : NULL};
         OK(run_step(row->solo, &row->solo_g, &span, 1, &options, err));
     }
 }
@@ -205,9 +203,8 @@ void mcache_dispose(struct mcache *m)
 
 /* ---- append ---------------------------------------------------------------------------------- */
 
-static void hold_against_twin(struct world *w, const struct mrow *row, const float *q,
-                              uint32_t head, uint64_t n_keys, const uint8_t *mask,
-                              const float *sink, const float *got)
+static void hold_against_twin(struct world *w, const struct mrow *row, const float *q, uint32_t head, uint64_t n_keys,
+                              const uint8_t *mask, const float *sink, const float *got)
 {
     size_t d_v = w->g.config.d_v;
     double *want = must(malloc(d_v * sizeof *want));
@@ -225,15 +222,14 @@ static void hold_against_twin(struct world *w, const struct mrow *row, const flo
 }
 
 /* Outputs of the row's last n tokens. */
-static void check_outputs(struct world *w, struct mrow *row, uint32_t n, const float *got,
-                          const float *solo)
+static void check_outputs(struct world *w, struct mrow *row, uint32_t n, const float *got, const float *solo)
 {
     const struct sennit_cache_config *c = &w->g.config;
     size_t heads = n_heads_of(&w->g), width = heads * c->d_v;
     for (size_t i = 0; i < n * width; i++)
         if (memcmp(&got[i], &solo[i], sizeof *got) != 0)
-            die("token %zu of %u, head %zu, value %zu: %.9g, alone (%s): %.9g", i / width, n,
-                i % width / c->d_v, i % c->d_v, got[i], row->solo_g.config.family, solo[i]);
+            die("token %zu of %u, head %zu, value %zu: %.9g, alone (%s): %.9g", i / width, n, i % width / c->d_v,
+                i % c->d_v, got[i], row->solo_g.config.family, solo[i]);
     w->n_outputs += n;
     float *q = must(malloc(heads * c->d_k * sizeof *q));
     for (int k = 0; k < 2; k++) {
@@ -245,8 +241,7 @@ static void check_outputs(struct world *w, struct mrow *row, uint32_t n, const f
     free(q);
 }
 
-void mcache_append(struct world *w, struct mcache *m, const uint32_t *n, bool with_attention,
-                   bool abort)
+void mcache_append(struct world *w, struct mcache *m, const uint32_t *n, bool with_attention, bool abort)
 {
     struct work_span spans[MAX_ROWS];
     uint64_t *tokens[MAX_ROWS];
@@ -261,8 +256,7 @@ void mcache_append(struct world *w, struct mcache *m, const uint32_t *n, bool wi
             list[t] = rng_next(&w->rng);
         float *out = with_attention ? must(malloc(n[r] * width * sizeof *out)) : NULL;
         solo[n_spans] = with_attention ? must(malloc(n[r] * width * sizeof *out)) : NULL;
-        spans[n_spans++] =
-            (struct work_span){.row = r, .tokens = list, .n_tokens = n[r], .out = out};
+        spans[n_spans++] = (struct work_span){.row = r, .tokens = list, .n_tokens = n[r], .out = out};
     }
     uint64_t before = abort ? cache_fingerprint(m->c) : 0, bytes = sennit_pool_bytes(w->pool);
     struct step_options options = {
@@ -314,8 +308,7 @@ void check_questions(struct world *w, const struct mcache *m)
     for (uint32_t r = 0; r < m->n; r++) {
         uint64_t n = m->rows[r]->n;
         CHECK(sennit_cache_row_offset(m->c, r) == n && sennit_cache_left_pad(m->c, r) == 0);
-        CHECK(sennit_cache_can_publish_row(m->c, r, n) &&
-              !sennit_cache_can_publish_row(m->c, r, n + 1));
+        CHECK(sennit_cache_can_publish_row(m->c, r, n) && !sennit_cache_can_publish_row(m->c, r, n + 1));
         CHECK(sennit_cache_max_append_tokens(m->c, r) == SENNIT_UNBOUNDED);
         head = n > head ? n : head;
     }
@@ -335,10 +328,8 @@ static void check_donor_rows(struct world *w, const struct mdonor *d)
     for (uint32_t r = 0; r < d->n; r++) {
         size_t n, n_solo;
         uint64_t tokens = d->copy[r]->n;
-        CHECK(d->rows->offsets[r] == tokens && d->rows->starts[r] == 0 &&
-              d->rows->ends[r] == tokens);
-        uint8_t *got =
-            canonical_spans(sn_donor_cache(d->rows), d->rows->planes, d->rows->n_planes, r, tokens, &n);
+        CHECK(d->rows->offsets[r] == tokens && d->rows->starts[r] == 0 && d->rows->ends[r] == tokens);
+        uint8_t *got = canonical_spans(sn_donor_cache(d->rows), d->rows->planes, d->rows->n_planes, r, tokens, &n);
         uint8_t *solo = canonical_row(d->copy[r]->solo, 0, &n_solo);
         if (n != n_solo || (n && memcmp(got, solo, n) != 0))
             die("donor row %u changed after its capture", r);
@@ -354,10 +345,8 @@ static void check_view(struct world *w, const struct mdonor *d)
 {
     const struct sennit_cache_config *c = &w->g.config;
     uint32_t heads = n_heads_of(&w->g), n_q = 1 + rng_below(&w->rng, 3), n = d->n;
-    size_t q_row = (size_t)heads * n_q * c->d_k, o_row = (size_t)heads * n_q * c->d_v,
-           width = d->view->width;
-    float *q = must(calloc(n * q_row + 1, sizeof *q)),
-          *out = must(calloc(n * o_row + 1, sizeof *out));
+    size_t q_row = (size_t)heads * n_q * c->d_k, o_row = (size_t)heads * n_q * c->d_v, width = d->view->width;
+    float *q = must(calloc(n * q_row + 1, sizeof *q)), *out = must(calloc(n * o_row + 1, sizeof *out));
     float *solo_out = must(calloc(o_row, sizeof *solo_out));
     uint8_t *mask = must(calloc(n * n_q * width + 1, 1));
     token_query(rng_next(&w->rng), n * q_row, q);
@@ -373,15 +362,15 @@ static void check_view(struct world *w, const struct mdonor *d)
         uint8_t *row_mask = must(calloc(n_q * alone->width + 1, 1));
         for (size_t t = 0; t < n_q; t++)
             memcpy(row_mask + t * alone->width, mask + (r * n_q + t) * width, alone->width);
-        OK(sennit_donor_attend(alone, q + r * q_row, heads, n_q, w->g.scale,
-                               masked ? row_mask : NULL, solo_out, err));
+        OK(sennit_donor_attend(alone, q + r * q_row, heads, n_q, w->g.scale, masked ? row_mask : NULL, solo_out,
+                               err));
         if (memcmp(solo_out, out + r * o_row, o_row * sizeof *out) != 0)
             die("donor attention of row %u differs from the row alone", r);
         uint32_t head = rng_below(&w->rng, heads), t = rng_below(&w->rng, n_q);
         float cap = w->g.soft_cap;
         w->g.soft_cap = 0; /* donors have none */
-        hold_against_twin(w, d->copy[r], q + r * q_row + (head * n_q + t) * c->d_k, head,
-                          d->copy[r]->n, masked ? row_mask + t * alone->width : NULL, NULL,
+        hold_against_twin(w, d->copy[r], q + r * q_row + (head * n_q + t) * c->d_k, head, d->copy[r]->n,
+                          masked ? row_mask + t * alone->width : NULL, NULL,
                           out + r * o_row + (head * n_q + t) * c->d_v);
         w->g.soft_cap = cap;
         sennit_donor_attention_free(alone);
@@ -475,12 +464,9 @@ void check_accounting(struct world *w)
     }
     for (uint32_t r = 0; r < first->n_rows; r++)
         claimed += sennit_cache_current_bytes(first, r);
-    if (unique != sennit_pool_bytes(w->pool) ||
-        unique != atomic_load(&w->pool->heap->used[SN_USE_CACHE]))
-        die("storage in use is %llu bytes, the pool says %llu, the allocator %zu",
-            (unsigned long long)unique, (unsigned long long)sennit_pool_bytes(w->pool),
-            atomic_load(&w->pool->heap->used[SN_USE_CACHE]));
+    if (unique != sennit_pool_bytes(w->pool) || unique != atomic_load(&w->pool->heap->used[SN_USE_CACHE]))
+        die("storage in use is %llu bytes, the pool says %llu, the allocator %zu", (unsigned long long)unique,
+            (unsigned long long)sennit_pool_bytes(w->pool), atomic_load(&w->pool->heap->used[SN_USE_CACHE]));
     if (own != claimed)
-        die("the rows own %llu bytes, current_bytes says %llu", (unsigned long long)own,
-            (unsigned long long)claimed);
+        die("the rows own %llu bytes, current_bytes says %llu", (unsigned long long)own, (unsigned long long)claimed);
 }

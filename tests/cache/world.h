@@ -56,25 +56,21 @@ struct world {
     double worst; /* largest twin error as a share of its bound */
 };
 
-void world_open(struct world *w, const struct tested_family *family, sennit_type type,
-                uint64_t seed, uint32_t index, bool hostile, struct sn_pool *threads);
+void world_open(struct world *w, const struct tested_family *family, sennit_type type, uint64_t seed, uint32_t index,
+                bool hostile, struct sn_pool *threads);
 void world_close(struct world *w); /* dies of a leak */
 
 struct mrow *mrow_new(struct world *w);
-struct mrow *mrow_copy(struct world *w,
-                       const struct mrow *row); /* replayed alone from its first token */
+struct mrow *mrow_copy(struct world *w, const struct mrow *row); /* replayed alone from its first token */
 void mrow_free(struct mrow *row);
-void mrow_cut(struct world *w, struct mrow *row,
-              uint64_t n_tokens); /* a fresh replay of what is left */
+void mrow_cut(struct world *w, struct mrow *row, uint64_t n_tokens); /* a fresh replay of what is left */
 
 void mcache_dispose(struct mcache *m);
 /* Appends to some rows and holds the outputs against solo replay and twin. Tokens per row n[i], 0 =
  * not in the step. */
-void mcache_append(struct world *w, struct mcache *m, const uint32_t *n, bool with_attention,
-                   bool abort);
+void mcache_append(struct world *w, struct mcache *m, const uint32_t *n, bool with_attention, bool abort);
 
-void check_row(struct world *w, const struct mcache *m,
-               uint32_t row); /* stored state = solo's, to the bit */
+void check_row(struct world *w, const struct mcache *m, uint32_t row); /* stored state = solo's, to the bit */
 void check_questions(struct world *w, const struct mcache *m);
 void check_donor(struct world *w, struct mdonor *d);
 void donor_free(struct mdonor *d);
