@@ -710,6 +710,34 @@ static void page_sizes_are_kinds(void **state)
     close_fixture(&f);
 }
 
+/* The hostile build does what it says: an append moves the last block and page, a trim the block; the bits stay. */
+static void hostile_storage_moves(void **state)
+{
+    (void)state;
+    if (strcmp(family, "plain") != 0)
+        skip();
+    struct fixture f;
+    open_fixture(&f, 1);
+    sn_cache_pool_set_hostile(f.pool, true);
+    struct sennit_cache *c = serial(&f, 1, 64);
+    for (uint32_t n = 64; n < 70; n++) {
+        const struct sn_table *before = c->rows[0].store;
+        const struct sn_page *page = before->page[before->n_pages - 1];
+        feed_row(&f, c, 0, 1 + n, 1, NULL);
+        const struct sn_table *after = c->rows[0].store;
+        assert_ptr_not_equal(before, after);
+        for (uint32_t i = 0; i < after->n_pages; i++)
+            assert_ptr_not_equal(page, after->page[i]);
+    }
+    const struct sn_table *before = c->rows[0].store;
+    OK(sennit_cache_trim(c, 1, false, err));
+    assert_ptr_not_equal(before, c->rows[0].store);
+    assert_int_equal(sennit_pool_bytes(f.pool), sennit_cache_current_bytes(c, 0));
+    assert_continues(&f, c, 0, 1, 69);
+    sennit_cache_dispose(&c);
+    close_fixture(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -734,6 +762,7 @@ int main(void)
         cmocka_unit_test(sink_joins_the_sum),
         cmocka_unit_test(plans_do_not_collide),
         cmocka_unit_test(page_sizes_are_kinds),
+        cmocka_unit_test(hostile_storage_moves),
     };
     int failed = 0;
     for (const char *const *name = sennit_cache_families(); *name; name++) {
