@@ -268,6 +268,16 @@ static bool op_donor(struct world *w)
     return true;
 }
 
+/* A record depends on the row's tokens alone, to the byte, unwritten storage included. */
+static void check_record(const struct msaved *s)
+{
+    struct memory alone;
+    struct sennit_stream writer = memory_writer(&alone);
+    OK(sennit_cache_save(s->copy->solo, 0, &writer, err));
+    CHECK(alone.n_bytes == s->stream.n_bytes && memcmp(alone.data, s->stream.data, alone.n_bytes) == 0);
+    free(alone.data);
+}
+
 /* A record survives its row; a damaged or shortened one is refused. */
 static bool op_save(struct world *w)
 {
@@ -283,6 +293,8 @@ static bool op_save(struct world *w)
     CHECK(writer.n_bytes == s->stream.n_bytes && writer.hash == NULL);
     s->copy = mrow_copy(w, m->rows[row]);
     s->copy->n_last = 0;
+    if (strcmp(sennit_cache_signature(m->c), sennit_cache_signature(s->copy->solo)) == 0)
+        check_record(s);
     return true;
 }
 
