@@ -166,6 +166,12 @@ static bool op_trim(struct world *w)
     }
     if (m->n == 0 || shortest == 0)
         return false;
+    if (!sennit_cache_is_trimmable(m->c)) {
+        uint64_t before = cache_fingerprint(m->c);
+        REFUSED(SENNIT_UNSUPPORTED, sennit_cache_trim(m->c, 1, false, err));
+        CHECK(cache_fingerprint(m->c) == before);
+        return true;
+    }
     bool bypass = rng_chance(&w->rng, 30);
     uint64_t most = rng_chance(&w->rng, 20) ? shortest : shortest < 70 ? shortest : 70;
     uint64_t n = rng_below(&w->rng, (uint32_t)most + 1);
@@ -258,7 +264,7 @@ static bool op_donor(struct world *w)
         return true;
     }
     struct mcache *m = pick(w);
-    if (rng_chance(&w->rng, 50))
+    if (!m->c->ops->donor_attend || rng_chance(&w->rng, 50))
         OK(sennit_cache_capture_donor_rows(m->c, &d->rows, err));
     else
         OK(sennit_cache_capture_donor_attention(m->c, &d->view, err));
@@ -392,7 +398,8 @@ static bool op_misuse(struct world *w)
         uint64_t longest = sennit_cache_offset(m->c);
         REFUSED(SENNIT_INVALID, sennit_cache_filter_rows(m->c, twice, 2, err));
         REFUSED(SENNIT_STATE, sennit_cache_merge_rows(m->c, &self, 1, err));
-        REFUSED(SENNIT_RANGE, sennit_cache_trim(m->c, longest + 1, false, err));
+        REFUSED(sennit_cache_is_trimmable(m->c) ? SENNIT_RANGE : SENNIT_UNSUPPORTED,
+                sennit_cache_trim(m->c, longest + 1, false, err));
         misuse_append(w, m);
         misuse_in_step(w, m);
     }

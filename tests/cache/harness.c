@@ -68,9 +68,29 @@ static float amplitude(uint64_t token)
     return mix64(token) % 32 == 0 ? 9.0f : 1.0f;
 }
 
+/* Ranges that recurrent layers stand. */
+static float squash(sennit_role role, float x)
+{
+    float size = x < 0 ? -x : x;
+    switch (role) {
+    case SENNIT_ROLE_DECAY:
+        return -size;
+    case SENNIT_ROLE_BETA:
+        return 0.5f + 0.49f * x / (1.0f + size);
+    case SENNIT_ROLE_DT:
+        return size;
+    default:
+        return x;
+    }
+}
+
 void token_vector(uint64_t token, sennit_role role, size_t n, float *out)
 {
-    fill(mix64(token * 4 + (uint64_t)role), n, amplitude(token), out);
+    bool kv = role == SENNIT_ROLE_KEY || role == SENNIT_ROLE_VALUE;
+    uint64_t seed = kv ? token * 4 + (uint64_t)role : mix64(token ^ 0x5EED) + (uint64_t)role;
+    fill(mix64(seed), n, amplitude(token), out);
+    for (size_t i = 0; !kv && i < n; i++)
+        out[i] = squash(role, out[i]);
     if (role == SENNIT_ROLE_VALUE && mix64(token ^ 77) % 512 == 0)
         out[0] = 1e6f; /* beyond f16 */
 }
@@ -79,19 +99,41 @@ void token_query(uint64_t token, size_t n, float *out)
 {
     fill(mix64(token * 4 + 3), n, 1.5f, out);
 }
+void token_index_query(uint64_t token, size_t n, float *out)
+{
+    fill(mix64(token ^ 0x1D1), n, 1.5f, out);
+}
+void token_index_weight(uint64_t token, size_t n, float *out)
+{
+    fill(mix64(token ^ 0x1D2), n, 1.0f, out);
+}
+
+uint32_t parts_of(const struct geometry *g, struct part out[MAX_PARTS])
+{
+    const struct sennit_cache_config *c = &g->config;
+    if (g->n_parts > 0) {
+        memcpy(out, g->parts, sizeof g->parts);
+        return g->n_parts;
+    }
+    out[0] = (struct part){SENNIT_ROLE_KEY, c->n_kv_heads, c->d_k};
+    out[1] = (struct part){SENNIT_ROLE_VALUE, c->n_kv_heads, c->d_v};
+    return 2;
+}
 
 /* ---- steps ----------------------------------------------------------------------------------- */
 
 struct tile {
-    uint32_t span, token, n_tokens, head, n_heads;
-    sennit_role role;
+    uint32_t span, token, n_tokens, head, n_heads, part;
 };
 
 struct step {
     struct sennit_cache *cache;
     const struct geometry *g;
     struct sennit_span *spans;
-    float *k, *v, *q, *out;
+    struct part parts[MAX_PARTS];
+    uint32_t n_parts;
+    float *data[MAX_PARTS]; /* [tokens][heads * d] of each part */
+    float *q, *index_q, *index_w, *out;
     struct tile *tiles;
     uint32_t *order;
     uint32_t n_tiles, n_order;
@@ -101,18 +143,16 @@ struct step {
 
 static void do_one(struct step *s, uint32_t index, uint32_t worker)
 {
-    const struct sennit_cache_config *c = &s->g->config;
     if (s->phase == ITEMS) {
         sennit_cache_attend_item(s->cache, index, worker);
     } else if (s->phase == MERGES) {
         sennit_cache_attend_merge(s->cache, index, worker);
     } else {
         const struct tile *t = &s->tiles[index];
-        bool key = t->role == SENNIT_ROLE_KEY;
-        size_t d = key ? c->d_k : c->d_v, stride = c->n_kv_heads * d;
-        size_t first = s->spans[t->span].first_token + t->token;
-        const float *data = (key ? s->k : s->v) + first * stride + t->head * d;
-        sennit_cache_append_tile(s->cache, t->span, t->token, t->n_tokens, t->role, t->head, t->n_heads, data, stride,
+        const struct part *p = &s->parts[t->part];
+        size_t stride = (size_t)p->n_heads * p->d, first = s->spans[t->span].first_token + t->token;
+        const float *data = s->data[t->part] + first * stride + t->head * p->d;
+        sennit_cache_append_tile(s->cache, t->span, t->token, t->n_tokens, p->role, t->head, t->n_heads, data, stride,
                                  worker);
     }
 }
@@ -140,25 +180,30 @@ static void run_phase(struct step *s, uint32_t n, const struct step_options *o)
         work(s, o->rng ? (int)rng_below(o->rng, s->cache->pool->n_workers) : 0, 1);
 }
 
-/* Cuts every span's tokens and heads into random tiles. */
+/* Cuts one part of one span into random tiles. */
+static void cut_part(struct step *s, uint32_t span, uint32_t part, uint32_t *cap, struct rng *rng)
+{
+    uint32_t n_heads = s->parts[part].n_heads;
+    for (uint32_t t = 0, n; t < s->spans[span].n_tokens; t += n) {
+        uint32_t left = s->spans[span].n_tokens - t;
+        n = rng && left > 1 ? 1 + rng_below(rng, left) : left;
+        for (uint32_t h = 0, m; h < n_heads; h += m) {
+            m = rng && rng_chance(rng, 30) ? 1 : n_heads - h;
+            if (s->n_tiles == *cap) {
+                *cap = *cap * 2 + 16;
+                s->tiles = must(realloc(s->tiles, *cap * sizeof *s->tiles));
+            }
+            s->tiles[s->n_tiles++] = (struct tile){span, t, n, h, m, part};
+        }
+    }
+}
+
 static void cut_tiles(struct step *s, uint32_t n_spans, struct rng *rng)
 {
-    uint32_t n_kv = s->g->config.n_kv_heads, cap = 0;
+    uint32_t cap = 0;
     for (uint32_t i = 0; i < n_spans; i++)
-        for (int role = 0; role < 2; role++) {
-            for (uint32_t t = 0, n; t < s->spans[i].n_tokens; t += n) {
-                uint32_t left = s->spans[i].n_tokens - t;
-                n = rng && left > 1 ? 1 + rng_below(rng, left) : left;
-                for (uint32_t h = 0, m; h < n_kv; h += m) {
-                    m = rng && rng_chance(rng, 30) ? 1 : n_kv - h;
-                    if (s->n_tiles == cap) {
-                        cap = cap * 2 + 16;
-                        s->tiles = must(realloc(s->tiles, cap * sizeof *s->tiles));
-                    }
-                    s->tiles[s->n_tiles++] = (struct tile){i, t, n, h, m, role ? SENNIT_ROLE_VALUE : SENNIT_ROLE_KEY};
-                }
-            }
-        }
+        for (uint32_t p = 0; p < s->n_parts; p++)
+            cut_part(s, i, p, &cap, rng);
 }
 
 /* Flat positions for the spans, in random order. Returns the number of tokens. */
@@ -181,30 +226,45 @@ static uint32_t place_spans(struct step *s, const struct work_span *spans, uint3
     return total;
 }
 
+static float *floats(size_t n)
+{
+    return must(malloc((n + 1) * sizeof(float)));
+}
+
 static void make_inputs(struct step *s, const struct work_span *spans, uint32_t n_spans, uint32_t total)
 {
-    const struct sennit_cache_config *c = &s->g->config;
-    size_t nk = (size_t)c->n_kv_heads * c->d_k, nv = (size_t)c->n_kv_heads * c->d_v, nq = nk * s->g->group;
-    s->k = must(malloc(total * nk * sizeof(float)));
-    s->v = must(malloc(total * nv * sizeof(float)));
-    s->q = must(malloc(total * nq * sizeof(float)));
-    s->out = must(malloc(total * nv * s->g->group * sizeof(float)));
+    const struct geometry *g = s->g;
+    size_t nq = (size_t)n_heads_of(g) * d_q_of(g), ni = g->n_index_heads, nd = ni * g->d_index;
+    for (uint32_t p = 0; p < s->n_parts; p++)
+        s->data[p] = floats((size_t)total * s->parts[p].n_heads * s->parts[p].d);
+    s->q = floats(total * nq);
+    s->index_q = floats(total * nd);
+    s->index_w = floats(total * ni);
+    s->out = floats((size_t)total * n_heads_of(g) * d_out_of(g));
     for (uint32_t i = 0; i < n_spans; i++)
         for (uint32_t t = 0; t < spans[i].n_tokens; t++) {
             size_t at = s->spans[i].first_token + t;
-            token_vector(spans[i].tokens[t], SENNIT_ROLE_KEY, nk, s->k + at * nk);
-            token_vector(spans[i].tokens[t], SENNIT_ROLE_VALUE, nv, s->v + at * nv);
-            if (spans[0].out)
-                token_query(spans[i].tokens[t], nq, s->q + at * nq);
+            uint64_t token = spans[i].tokens[t];
+            for (uint32_t p = 0; p < s->n_parts; p++) {
+                size_t n = (size_t)s->parts[p].n_heads * s->parts[p].d;
+                token_vector(token, s->parts[p].role, n, s->data[p] + at * n);
+            }
+            if (!spans[0].out)
+                continue;
+            token_query(token, nq, s->q + at * nq);
+            token_index_query(token, nd, s->index_q + at * nd);
+            token_index_weight(token, ni, s->index_w + at * ni);
         }
 }
 
 static void attend(struct step *s, const struct work_span *spans, uint32_t n_spans, const struct step_options *o)
 {
-    const struct sennit_cache_config *c = &s->g->config;
-    size_t n_heads = n_heads_of(s->g), width = n_heads * c->d_v;
+    size_t n_heads = n_heads_of(s->g), width = n_heads * d_out_of(s->g);
+    bool index = s->g->n_index_heads > 0;
     struct sennit_attend_inputs in = {.query = s->q,
-                                      .query_stride = n_heads * c->d_k,
+                                      .query_stride = n_heads * d_q_of(s->g),
+                                      .index_query = index ? s->index_q : NULL,
+                                      .index_weight = index ? s->index_w : NULL,
                                       .scale = s->g->scale,
                                       .soft_cap = s->g->soft_cap,
                                       .sinks = s->g->sinks,
@@ -224,6 +284,7 @@ sennit_status run_step(struct sennit_cache *cache, const struct geometry *g, con
                        uint32_t n_spans, const struct step_options *options, struct sennit_error *err)
 {
     struct step s = {.cache = cache, .g = g};
+    s.n_parts = parts_of(g, s.parts);
     s.spans = must(calloc(n_spans, sizeof *s.spans));
     uint32_t total = place_spans(&s, spans, n_spans, options->rng);
     sennit_status status = sennit_cache_append_begin(cache, s.spans, n_spans, n_heads_of(g), err);
@@ -240,9 +301,11 @@ sennit_status run_step(struct sennit_cache *cache, const struct geometry *g, con
             sennit_cache_append_commit(cache);
     }
     free(s.spans);
-    free(s.k);
-    free(s.v);
+    for (uint32_t p = 0; p < s.n_parts; p++)
+        free(s.data[p]);
     free(s.q);
+    free(s.index_q);
+    free(s.index_w);
     free(s.out);
     free(s.tiles);
     free(s.order);

@@ -24,21 +24,45 @@ void rng_shuffle(struct rng *r, uint32_t *list, uint32_t n);
 /* ---- geometry and tokens
  * ------------------------------------------------------------------------------------- */
 
+/* One role of a step's tiles. */
+struct part {
+    sennit_role role;
+    uint32_t n_heads, d;
+};
+enum { MAX_PARTS = 4 };
+
 /* A layer's attention as the tests drive it; equal for a cache and its oracles. */
 struct geometry {
     struct sennit_cache_config config;
     uint32_t group; /* query heads per KV head */
     float scale, soft_cap;
     const float *sinks; /* [n_heads] or NULL */
+    /* For families that are not of keys and values; zero = as the configuration says. */
+    struct part parts[MAX_PARTS]; /* n_parts 0: keys and values */
+    uint32_t n_parts, d_q, d_out; /* of one query head */
+    uint32_t n_index_heads, d_index;
 };
 static inline uint32_t n_heads_of(const struct geometry *g)
 {
     return g->config.n_kv_heads * g->group;
 }
+static inline uint32_t d_q_of(const struct geometry *g)
+{
+    return g->d_q ? g->d_q : g->config.d_k;
+}
+static inline uint32_t d_out_of(const struct geometry *g)
+{
+    return g->d_out ? g->d_out : g->config.d_v;
+}
+/* The step's parts, into out; returns their number. */
+uint32_t parts_of(const struct geometry *g, struct part out[MAX_PARTS]);
 
-/* A token is a number; its key, value and query vectors follow from it. */
-void token_vector(uint64_t token, sennit_role role, size_t n, float *out); /* KEY or VALUE, all heads */
+/* A token is a number; its vectors follow from it, all heads of a role side by side. DECAY is at most 0, BETA within
+ * (0, 1), DT at least 0. */
+void token_vector(uint64_t token, sennit_role role, size_t n, float *out);
 void token_query(uint64_t token, size_t n, float *out);
+void token_index_query(uint64_t token, size_t n, float *out);
+void token_index_weight(uint64_t token, size_t n, float *out);
 
 /* ---- steps ----------------------------------------------------------------------------------- */
 
@@ -46,7 +70,7 @@ struct work_span {
     uint32_t row;
     const uint64_t *tokens;
     uint32_t n_tokens;
-    float *out; /* [n_tokens][n_heads * d_v], or NULL: no attention for anybody in this step */
+    float *out; /* [n_tokens][n_heads * d_out], or NULL: no attention for anybody in this step */
 };
 struct step_options {
     struct rng *rng;         /* NULL: everything in order */

@@ -29,6 +29,7 @@ struct tested_family {
      * large: the few worlds of real heads and dimensions. */
     void (*geometry)(struct rng *rng, struct geometry *g, sennit_type type, bool large);
     bool paged;             /* config.page_tokens may be drawn */
+    bool changes_precision; /* max_append_tokens and floors are not those of a plain row */
     const char *oracles[2]; /* whose bits it must give: its own alone in a cache, and another family's (or NULL) */
     /* Calls visit for every object of one row's storage. */
     void (*walk)(const struct sennit_cache *cache, uint32_t row,
