@@ -15,6 +15,8 @@
  * and calls sn_attend_reserve from step_begin. cache->shape is filled from the configuration before init, which may
  * change it (a window, a latent's dimensions).
  *
+ * Donors see all retained keys that the mask shows: no window, no selection.
+ *
  * Threads: plan, reserve and donors on the owner's; all else on workers, each in its own scratch. */
 #ifndef SN_CACHE_ATTEND_H
 #define SN_CACHE_ATTEND_H
@@ -80,8 +82,10 @@ struct sn_attend_segment {
 /* Slots get the source of the row, or a job whose src it is. "may be NULL" says what NULL means. */
 struct sn_attend_ops {
     /* Which source a row of the cache is read from, asked in reserve, plan, items and merges of a step, and by
-     * donors: the answer must be the same throughout a step. May be NULL: the row itself. A table with a route needs
-     * nothing else: the other slots are those of the source that it answers with. */
+     * donors: pure, on any thread, the same throughout a step. May be NULL: the row itself. A table with a route
+     * needs nothing else: the other slots are those of the source that it answers with, whose shape's d_k and d_v
+     * are the cache's. Rows whose form depends on the position (spans are cut there) answer by the form that the
+     * step reads; a `segment` that finds several forms within one row hands its segments on to theirs. */
     struct sn_attend_source (*route)(const struct sennit_cache *cache, uint32_t row);
 
     /* What items need of a row and can be found once per step: a list of page pointers, say. n_tokens includes the
