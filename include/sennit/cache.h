@@ -64,6 +64,55 @@ struct sennit_cache_config {
     uint32_t round_depth;     /* most tokens of one verify round; 0 = no rounds */
     uint32_t page_tokens;     /* positions in a page: 1, 2, 4, 8, 16, 32 or 64; 0 = 64, the fastest. The same bits */
     uint32_t n_snapshots;     /* owned snapshots (donors, published rows) per row to be covered by projected_bytes */
+
+    /* "affine": bits 8 or 4; group 32 or 64, a divisor of both head dimensions. "turboquant": bits of keys 2, 4, 5 or
+     * 8, of values 2, 3, 4, 5 or 8 (0, 0 = 8, 3), group 0 or 32. "mla", "mla-dsa": k_bits 8 for a coded latent, else
+     * 0. k_type and v_type are then 0. */
+    struct {
+        uint32_t k_bits, v_bits, group;
+    } code;
+    /* "window": a query at position p sees p - tokens + 1 .. p, and the first n_kept of the row. slack: how many
+     * tokens can be trimmed after the window has moved on; 0 = 64. The storage is inner[0]: "plain" or an encoded
+     * family; its geometry is this configuration's. */
+    struct {
+        uint32_t tokens, slack, n_kept;
+    } window;
+    /* "delayed": plain (k_type, v_type) up to this many positions, then inner[0]. */
+    uint64_t start;
+    /* "recurrent": what kind, and the layer's constants, f32, copied at creation. */
+    struct {
+        const char *kind;     /* "deltanet", "mamba2" or "short-conv" */
+        uint32_t n_heads;     /* heads of the state: value heads (deltanet), heads (mamba2); 0 for short-conv */
+        uint32_t n_key_heads; /* deltanet: key heads; mamba2: groups of B and C */
+        uint32_t d_state;     /* deltanet: d_k; mamba2: n; the rows of the state matrix */
+        uint32_t d_head;      /* deltanet: d_v; mamba2: d_head; its columns */
+        uint32_t n_channels;  /* of the convolution: all of q, k, v | x, B, C | b * x */
+        uint32_t kernel;      /* taps of the convolution, >= 2 */
+        bool key_head_mod;    /* deltanet: value head i uses key head i mod n_key_heads (GGUF's order), else
+                                 i / (n_heads / n_key_heads) */
+        const float *conv_weight;   /* [n_channels][kernel] */
+        const float *conv_bias;     /* [n_channels] or NULL */
+        const float *a_log, *dt_bias; /* [n_heads] */
+        const float *d_skip;        /* mamba2: [n_heads] or NULL */
+        float dt_min, dt_max;       /* mamba2: clamp of dt; 0, 0 = none */
+    } recurrent;
+    /* "mla", "mla-dsa": latent and rope key per token, shared by all heads; n_kv_heads, d_k, d_v are 0. k_type is the
+     * type of both (of the rope key alone with code.k_bits). */
+    struct {
+        uint32_t d_latent, d_rope;
+    } mla;
+    /* "mla-dsa": each query attends to the top_k keys of the indexer. */
+    struct {
+        uint32_t n_heads, d_index, top_k;
+        sennit_type type;                   /* of the indexer's keys: SENNIT_F32 or SENNIT_F16 */
+        const struct sennit_cache *from;    /* take the selection of this layer, whose attention of the step was
+                                               planned before; no keys are stored then. Borrowed. NULL = own */
+    } index;
+    /* Parts and inner storage: [n_inner], copied at creation. "composed": each with its role. */
+    const struct sennit_cache_config *inner;
+    uint32_t n_inner;
+    const char *role;                     /* of a part in its "composed" */
+    const struct sennit_cache *source;    /* "donor": the cache that it reads. Borrowed, outlives this one */
 };
 
 /* Names of the families, NULL-terminated, borrowed for ever. Any thread. */

@@ -172,6 +172,24 @@ extern const struct sn_family *const sn_families[];
 #include "cache/families.list"
 #undef SN_FAMILY
 
+/* Groups of fields of a configuration, for `check`: SENNIT_INVALID, with its name, for a non-zero field of a group
+ * that is not in `mask`. What every family takes (family, max_tokens, max_span, round_depth, n_snapshots, role) is in
+ * none. */
+enum {
+    SN_CONFIG_HEADS = 1, /* n_kv_heads, d_k, d_v */
+    SN_CONFIG_TYPES = 2, /* k_type, v_type */
+    SN_CONFIG_PAGES = 4, /* page_tokens */
+    SN_CONFIG_CODE = 8,
+    SN_CONFIG_WINDOW = 16,
+    SN_CONFIG_START = 32,
+    SN_CONFIG_RECURRENT = 64,
+    SN_CONFIG_MLA = 128,
+    SN_CONFIG_INDEX = 256,
+    SN_CONFIG_INNER = 512,
+    SN_CONFIG_SOURCE = 1024
+};
+sennit_status sn_config_only(const struct sennit_cache_config *config, uint32_t mask, struct sennit_error *err);
+
 /* Stream primitives (stream.c): move bytes and hash them. Once failed, always failed. */
 sennit_status sn_stream_write(struct sennit_stream *stream, const void *data, size_t n_bytes,
                               struct sennit_error *err);

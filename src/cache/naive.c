@@ -56,11 +56,8 @@ static void naive_signature(const struct sennit_cache_config *config, char *out,
 
 static sennit_status naive_check(const struct sennit_cache_config *config, struct sennit_error *err)
 {
-    SN_TRY(sn_kv_check(config, err));
-    if (config->page_tokens != 0)
-        return sn_fail(err, SENNIT_INVALID, "cache config: page_tokens is %u; family 'naive' has no pages: use 0",
-                       config->page_tokens);
-    return SENNIT_OK;
+    SN_TRY(sn_config_only(config, SN_CONFIG_HEADS | SN_CONFIG_TYPES, err));
+    return sn_kv_check(config, err);
 }
 
 /* ---- rows ------------------------------------------------------------------------------------ */

@@ -4,6 +4,7 @@
 
 static sennit_status plain_check(const struct sennit_cache_config *config, struct sennit_error *err)
 {
+    SN_TRY(sn_config_only(config, SN_CONFIG_HEADS | SN_CONFIG_TYPES | SN_CONFIG_PAGES, err));
     SN_TRY(sn_kv_check(config, err));
     return sn_page_tokens_check(config, err);
 }
