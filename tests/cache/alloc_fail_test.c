@@ -4,8 +4,9 @@
 #include <stdlib.h>
 
 #include "cache/harness.h"
+#include "cache/twin.h"
 
-enum { H = 2, GROUP = 2, DK = 4, DV = 3, WIDTH = H * GROUP * DV, N_STEPS = 24 };
+enum { H = 2, GROUP = 2, DK = 32, DV = 32, WIDTH = H * GROUP * DV, N_STEPS = 24 };
 
 struct script {
     struct sennit_pool *pool;
@@ -133,6 +134,7 @@ static bool run_script(const char *family, uint32_t page_tokens, bool hostile, u
                                         .round_depth = 8},
                              .group = GROUP,
                              .scale = 0.5f}};
+    small_geometry(family, &s.g);
     OK(sennit_pool_create(&s.pool, NULL, err));
     struct sn_heap *heap = s.pool->heap;
     size_t misc = atomic_load(&heap->used[SN_USE_MISC]);

@@ -10,7 +10,7 @@
 #include "cache/twin.h"
 #include "tensor/traits.h"
 
-enum { H = 2, GROUP = 2, DK = 16, DV = 8, WIDTH = H * GROUP * DV };
+enum { H = 2, GROUP = 2, DK = 32, DV = 32, WIDTH = H * GROUP * DV };
 
 struct fixture {
     struct sennit_pool *pool;
@@ -34,6 +34,7 @@ static void open_fixture(struct fixture *f, uint32_t n_workers)
                                         .round_depth = 8},
                              .group = GROUP,
                              .scale = 0.25f};
+    small_geometry(family, &f->g);
     struct sennit_pool_options options = {.n_workers = n_workers};
     OK(sennit_pool_create(&f->pool, &options, err));
     sn_cache_pool_set_poison(f->pool, true);
@@ -691,7 +692,7 @@ static void page_sizes_are_kinds(void **state)
     OK(sennit_cache_create(&other, f.pool, &config, 1, err));
     OK(sennit_cache_make_empty_batch(other, &batch, err));
     const struct sennit_cache *sources[] = {other, c};
-    assert_string_equal(sennit_cache_signature(other), "plain F16 kv 2 k 16 v 8 / p16");
+    assert_string_equal(sennit_cache_signature(other), "plain F16 kv 2 k 32 v 32 / p16");
     REFUSED(SENNIT_INVALID, sennit_cache_merge_rows(batch, sources, 2, err));
     struct memory m;
     struct sennit_stream s = memory_writer(&m);

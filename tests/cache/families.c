@@ -10,3 +10,18 @@ const struct tested_family *const tested_families[] = {
 #undef TESTED
     NULL,
 };
+
+const struct tested_family *find_tested(const char *name)
+{
+    for (const struct tested_family *const *f = tested_families; *f; f++)
+        if (strcmp((*f)->name, name) == 0)
+            return *f;
+    return NULL;
+}
+
+void small_geometry(const char *family, struct geometry *g)
+{
+    const struct tested_family *f = find_tested(family);
+    if (f && f->small)
+        f->small(g);
+}

@@ -28,6 +28,10 @@ struct tested_family {
     /* Draws config and group; config.family, page_tokens and what rounds and snapshots need are set by the suite.
      * large: the few worlds of real heads and dimensions. */
     void (*geometry)(struct rng *rng, struct geometry *g, sennit_type type, bool large);
+    /* Turns the small fixtures of contract_test.c and alloc_fail_test.c (2 heads of 2 queries, f16, dimensions that are
+     * multiples of 32) into ones of this family. NULL: they fit as they are. */
+    void (*small)(struct geometry *g);
+    uint32_t d_step;        /* head dimensions are multiples of it; 0 = any */
     bool paged;             /* config.page_tokens may be drawn */
     bool changes_precision; /* max_append_tokens and floors are not those of a plain row */
     const char *oracles[2]; /* whose bits it must give: its own alone in a cache, and another family's (or NULL) */
@@ -40,6 +44,9 @@ struct tested_family {
                           uint64_t n_tokens, size_t *n_bytes);
 };
 extern const struct tested_family *const tested_families[]; /* NULL-terminated */
+const struct tested_family *find_tested(const char *name);  /* NULL: not under the suite */
+/* g as the family's line in tested.list wants the small fixtures. */
+void small_geometry(const char *family, struct geometry *g);
 
 /* ---- for families of keys and values (kv_common.c) ------------------------------------------------------------ */
 

@@ -36,6 +36,12 @@ static uint32_t random_page_tokens(struct rng *rng)
     return rng_chance(rng, 50) ? rng_below(rng, 2) * 64 : 1u << rng_below(rng, 7);
 }
 
+static uint32_t tiny_dimension(struct world *w, uint32_t least)
+{
+    uint32_t d = least + rng_below(&w->rng, 2), step = w->family->d_step;
+    return step > d ? step : d;
+}
+
 static void long_geometry(struct world *w)
 {
     w->large = false;
@@ -43,7 +49,7 @@ static void long_geometry(struct world *w)
     w->max_len = 4300;
     w->g.config.max_tokens = 0;
     w->g.config.n_kv_heads = 1;
-    w->g.config.d_k = w->g.config.d_v = 1 + rng_below(&w->rng, 2);
+    w->g.config.d_k = w->g.config.d_v = tiny_dimension(w, 1);
     w->g.group = 1;
 }
 
@@ -54,7 +60,7 @@ static void segmented_geometry(struct world *w)
     w->max_len = 1000;
     w->g.config.max_tokens = 0;
     w->g.config.n_kv_heads = 1;
-    w->g.config.d_k = w->g.config.d_v = 2 + rng_below(&w->rng, 2);
+    w->g.config.d_k = w->g.config.d_v = tiny_dimension(w, 2);
     w->g.group = 1 + rng_below(&w->rng, 2);
 }
 
