@@ -101,12 +101,15 @@ struct sennit_cache_config {
     struct {
         uint32_t d_latent, d_rope;
     } mla;
-    /* "mla-dsa": each query attends to the top_k keys of the indexer. */
+    /* "mla-dsa": each query attends to the top_k keys of the indexer, ties to the lower position. */
     struct {
         uint32_t n_heads, d_index, top_k;
         sennit_type type;                   /* of the indexer's keys: SENNIT_F32 or SENNIT_F16 */
-        const struct sennit_cache *from;    /* take the selection of this layer, whose attention of the step was
-                                               planned before; no keys are stored then. Borrowed. NULL = own */
+        /* Take the selection of this layer, which must begin each step first, with the same spans, and run its
+         * attention first; no index keys are stored then, n_heads, d_index and type are 0, top_k is that layer's.
+         * Looked at in create alone: what is read is whatever cache of that layer has the step open, be it this one
+         * or one made from it (a batch, a clone). NULL = own indexer. */
+        const struct sennit_cache *from;
     } index;
     /* Parts and inner storage: [n_inner], copied at creation. "composed": each with its role. */
     const struct sennit_cache_config *inner;
@@ -316,9 +319,9 @@ struct sennit_span {
 typedef enum sennit_role {
     SENNIT_ROLE_KEY,        /* f32 [n_heads][d_k], rotated */
     SENNIT_ROLE_VALUE,      /* f32 [n_heads][d_v] */
-    SENNIT_ROLE_LATENT,
-    SENNIT_ROLE_ROPE_KEY,
-    SENNIT_ROLE_INDEX_KEY,
+    SENNIT_ROLE_LATENT,    /* f32 [d_latent]: one for all heads, normed */
+    SENNIT_ROLE_ROPE_KEY,  /* f32 [d_rope]: one for all heads, rotated */
+    SENNIT_ROLE_INDEX_KEY, /* f32 [d_index]: one for all heads, normed and rotated */
     SENNIT_ROLE_CONV_IN,
     SENNIT_ROLE_DECAY,
     SENNIT_ROLE_BETA,
@@ -331,7 +334,8 @@ typedef enum sennit_role {
  * in a round, past round_depth; SENNIT_NOMEM; SENNIT_STATE while a step is open. The spans are copied.
  * The caches of a pool share the scratch: begin the steps of all of them before the first attend_plan, and plan, run
  * and merge one cache after the other. A begin that must grow the scratch while another cache's plan is in it is
- * SENNIT_STATE. */
+ * SENNIT_STATE. "mla-dsa" with index.from: SENNIT_STATE unless the
+ * layer that it names has a step of the same spans open and not yet planned. */
 SENNIT_API sennit_status sennit_cache_append_begin(struct sennit_cache *cache, const struct sennit_span *spans,
                                                    uint32_t n_spans, uint32_t n_heads, struct sennit_error *err);
 /* Stores heads first_head .. first_head + n_heads - 1 of tokens `token` .. `token + n_tokens - 1` of one span (token
@@ -347,13 +351,17 @@ SENNIT_API void sennit_cache_append_abort(struct sennit_cache *cache);
 
 /* What the model hands over for the attention of the open step. Token index = the step's flat index. */
 struct sennit_attend_inputs {
-    const float *query;  /* f32, head h of token t at query + t * query_stride + h * d_k; rotated, unscaled */
+    /* f32, head h of token t at query + t * query_stride + h * d_k; rotated, unscaled. "mla", "mla-dsa": absorbed,
+     * [d_latent + d_rope] per head. */
+    const float *query;
     size_t query_stride; /* floats */
-    const float *index_query, *index_weight; /* NULL in families without an indexer */
+    /* "mla-dsa" with an indexer: f32 [n_index_heads][d_index], rotated, and [n_index_heads], scaled as the model
+     * says, of token t at t times that many floats. NULL in families without. */
+    const float *index_query, *index_weight;
     float scale;
     float soft_cap;      /* 0 = none */
     const float *sinks;  /* f32 [n_heads] learned sink logits, or NULL */
-    float *out;          /* f32, head h of token t at out + t * out_stride + h * d_v */
+    float *out;          /* f32, head h of token t at out + t * out_stride + h * d_v; "mla": d_v = d_latent */
     size_t out_stride;   /* floats */
 };
 /* Plans the attention of the open step; the inputs are copied (the pointers, not what they point to, which must be

@@ -41,8 +41,8 @@ static const struct sn_family *find_family(const char *name, struct sennit_error
 }
 
 static sennit_status new_cache(const struct sn_family *ops, struct sennit_pool *pool,
-                               const struct sennit_cache_config *config, struct sennit_cache **out,
-                               struct sennit_error *err)
+                               const struct sennit_cache_config *config, const struct sennit_cache *like,
+                               struct sennit_cache **out, struct sennit_error *err)
 {
     struct sennit_cache *cache = sn_calloc(pool->heap, SN_USE_MISC, 1, ops->object_bytes);
     if (!cache)
@@ -58,6 +58,8 @@ static sennit_status new_cache(const struct sn_family *ops, struct sennit_pool *
     cache->shape = (struct sn_attend_shape){.n_kv_heads = config->n_kv_heads, .d_k = config->d_k, .d_v = config->d_v};
     ops->signature(&cache->config, cache->signature, sizeof cache->signature);
     pool->n_live++;
+    if (like && ops->inherit)
+        ops->inherit(cache, like);
     sennit_status status = ops->init ? ops->init(cache, err) : SENNIT_OK;
     if (status != SENNIT_OK) {
         sennit_cache_dispose(&cache);
@@ -69,7 +71,7 @@ static sennit_status new_cache(const struct sn_family *ops, struct sennit_pool *
 
 sennit_status sn_cache_new_like(const struct sennit_cache *like, struct sennit_cache **out, struct sennit_error *err)
 {
-    return new_cache(like->ops, like->pool, &like->config, out, err);
+    return new_cache(like->ops, like->pool, &like->config, like, out, err);
 }
 
 /* Room for n rows in both lists; the rows that are there keep their place. */
@@ -108,7 +110,7 @@ sennit_status sennit_cache_create(struct sennit_cache **out, struct sennit_pool 
         return SENNIT_NOT_FOUND;
     SN_TRY(ops->check(config, err));
     struct sennit_cache *cache = NULL;
-    SN_TRY(new_cache(ops, pool, config, &cache, err));
+    SN_TRY(new_cache(ops, pool, config, NULL, &cache, err));
     sennit_status status = sn_cache_reserve_rows(cache, n_rows, err);
     if (status != SENNIT_OK) {
         sennit_cache_dispose(&cache);

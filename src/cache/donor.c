@@ -97,6 +97,9 @@ sennit_status sennit_cache_capture_donor_rows(const struct sennit_cache *cache, 
     SN_TRY(sn_cache_idle(cache, "capture_donor_rows", err));
     if (!out)
         return sn_fail(err, SENNIT_INVALID, "capture_donor_rows: out is NULL");
+    if (cache->ops->no_planes)
+        return sn_fail(err, SENNIT_UNSUPPORTED, "capture_donor_rows: family '%s' has no planes of keys and values",
+                       cache->ops->name);
     struct sn_heap *heap = cache->pool->heap;
     struct donor *donor = sn_calloc(heap, SN_USE_MISC, 1, sizeof *donor);
     if (!donor)

@@ -11,6 +11,7 @@ const char *const *sennit_cache_families(void)
 {
     static const char *const names[] = {
 #define SN_FAMILY(name) #name,
+#define SN_FAMILY_AS(id, name) name,
 #include "cache/families.list"
 #undef SN_FAMILY
         NULL,

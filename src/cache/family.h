@@ -79,6 +79,7 @@ struct sn_family {
     const char *name;
     size_t object_bytes;                /* size of the family's struct, whose first member is a struct sennit_cache */
     bool trimmable;                     /* trim_* are present and exact down to the row's floor */
+    bool no_planes;                     /* there are no planes of keys and values: donors are SENNIT_UNSUPPORTED */
     const struct sn_attend_ops *attend; /* of the attention driver; NULL: its functions are not used */
 
     /* -- one cache -- */
@@ -87,6 +88,9 @@ struct sn_family {
     /* Fills the family's own fields, which are zero, from cache->config. May be NULL: there are
      * none. */
     sennit_status (*init)(struct sennit_cache *cache, struct sennit_error *err);
+    /* Before init, for a cache made like another one: what they have in common beyond the configuration. Cannot fail.
+     * May be NULL: nothing. */
+    void (*inherit)(struct sennit_cache *cache, const struct sennit_cache *like);
     /* Releases the family's own fields, not rows, of a cache that init may have left half built.
      * May be NULL. */
     void (*release)(struct sennit_cache *cache);

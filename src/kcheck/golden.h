@@ -20,7 +20,8 @@ static const uint64_t kcheck_golden[SN_K_COUNT] = {
     [SN_K_max] = 0x72D6A3741C3E9898,          [SN_K_sum_exp] = 0xAEAB46DF65F464E5,
     [SN_K_all_finite] = 0x0FBA5822F78A8CD8,   [SN_K_top_k] = 0x324C056522FEE137,
     [SN_K_exp] = 0xD394A981F149B4E1,          [SN_K_tanh] = 0x657334D1DDDEF346,
-    [SN_K_erf] = 0x3D58C11E18AF5F4F,
+    [SN_K_erf] = 0x3D58C11E18AF5F4F,          [SN_K_attn_latent8] = 0xF1BC2CAEA27F4139,
+    [SN_K_index_f32] = 0xB295E0B8880CCDD2,    [SN_K_index_f16] = 0x8A7D84FC4A3A04EC,
 };
 
 #endif

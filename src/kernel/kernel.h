@@ -139,6 +139,42 @@ typedef void (*sn_attn_fn)(const struct sn_attn_args *a);
 typedef sn_attn_fn sn_attn_f32_fn, sn_attn_f16_fn, sn_attn_bf16_fn;
 size_t sn_attn_scratch_bytes(size_t n_q, size_t d_k, size_t d_v);
 
+/* Attention over latents in 8-bit codes, in groups of SN_LATENT_GROUP along the rank: a key is a latent followed by a
+ * rope key, a value is the latent. The order is numerics.md "Quantized KV" and "8-bit latent". What no query sees is
+ * never read as a number. */
+enum { SN_LATENT_GROUP = 64 };
+struct sn_latent8_chunk {
+    const uint8_t *code;       /* [64][n_groups * 64] */
+    const float *scale, *bias; /* [n_groups][64 keys] */
+    const float *rope;         /* [4][d_rope][16] */
+};
+struct sn_attn_latent8_args {
+    const int8_t *q_code;     /* [n_q][n_groups * 64], pre-scaled queries in codes */
+    const float *q_d, *q_s;   /* [n_q][n_groups]: what a code is worth, and that times the sum of the codes */
+    const float *q_rope;      /* [n_q][ldq] */
+    size_t ldq;
+    size_t n_q, n_groups, d_rope, n_chunks;
+    const struct sn_latent8_chunk *chunk; /* [n_chunks] */
+    const uint64_t *visible;              /* as above */
+    float soft_cap;
+    float *m, *l, *o; /* as above, ldo >= n_groups * 64 */
+    size_t ldo;
+};
+typedef void (*sn_attn_latent8_fn)(const struct sn_attn_latent8_args *a);
+
+/* An indexer's scores of one query against 64 keys: out[j] = sum over heads of w * max(q . k, 0), both chains
+ * ascending; a NaN stays one. Only groups of 16 keys with a wanted one are computed; keys that are not wanted may be
+ * anything, and so is their score. */
+struct sn_index_args {
+    const float *q, *w; /* [n_heads][d], [n_heads] */
+    size_t n_heads, d;
+    const void *k; /* [4][d][16] in the slot's type */
+    uint64_t wanted;
+    float *out; /* [64] */
+};
+typedef void (*sn_index_fn)(const struct sn_index_args *a);
+typedef sn_index_fn sn_index_f32_fn, sn_index_f16_fn;
+
 /* Merges a later segment (m2, l2, o2) into (m, l, o), in the order of numerics.md. A segment with m2 = -inf and
  * l2 = 0 changes nothing; into a state with m = -inf and l = 0 it is copied. */
 typedef void (*sn_attn_merge_fn)(float *m, float *l, float *o, float m2, float l2, const float *o2, size_t d_v);

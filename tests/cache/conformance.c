@@ -5,7 +5,8 @@
  * instruction set, other chunks and orders, where possible another family) and the textbook twin
  * within its bound; stored state equals solo replay's, one row per operation and all rows every 64.
  * Page sizes are drawn too, another one for the row alone. --hostile: pages of 1, and every write and trim moves what
- * it touches. A refused call leaves everything as it was. A failure prints what to run again. */
+ * it touches. --wrong N: the family's wrong variant N, which the twin alone must catch. A refused call leaves
+ * everything as it was. A failure prints what to run again. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -72,8 +73,7 @@ static bool op_new(struct world *w)
 {
     if (w->n_serial == MAX_SERIAL)
         return false;
-    struct sennit_cache *c;
-    OK(sennit_cache_create(&c, w->pool, &w->g.config, 1, err));
+    struct sennit_cache *c = new_cache(w, w->pool, &w->g.config, 1);
     add_serial(w, c, mrow_new(w));
     return true;
 }
@@ -264,6 +264,13 @@ static bool op_donor(struct world *w)
         return true;
     }
     struct mcache *m = pick(w);
+    if (m->c->ops->no_planes) {
+        uint64_t before = cache_fingerprint(m->c);
+        REFUSED(SENNIT_UNSUPPORTED, sennit_cache_capture_donor_rows(m->c, &d->rows, err));
+        REFUSED(SENNIT_UNSUPPORTED, sennit_cache_capture_donor_attention(m->c, &d->view, err));
+        CHECK(cache_fingerprint(m->c) == before && !d->rows && !d->view);
+        return true;
+    }
     if (!m->c->ops->donor_attend || rng_chance(&w->rng, 50))
         OK(sennit_cache_capture_donor_rows(m->c, &d->rows, err));
     else
@@ -458,11 +465,12 @@ static struct {
     uint64_t seed, op;
     uint32_t world;
     bool done, hostile;
+    const struct sn_family *wrong;
 } where;
 
 static void say_where(void)
 {
-    if (!where.done)
+    if (!where.done && !where.wrong)
         fprintf(stderr,
                 "FAILED at operation %llu (world %u): conformance --family %s --type %s --seed "
                 "%llu --ops %llu%s\n",
@@ -477,7 +485,7 @@ static void run(const struct tested_family *family, sennit_type type, uint64_t n
     double worst = 0;
     struct world w;
     for (uint64_t done = 0; done < n_ops; where.world++) {
-        world_open(&w, family, type, seed, where.world, where.hostile, threads);
+        world_open(&w, family, type, seed, where.world, where.hostile, where.wrong, threads);
         uint32_t n_world = w.large ? OPS_PER_LARGE_WORLD : OPS_PER_WORLD;
         if (verbose)
             printf("world %u: %s x%u, max_tokens %llu, soft cap %g, sinks %d\n", where.world,
@@ -507,11 +515,27 @@ static void run(const struct tested_family *family, sennit_type type, uint64_t n
            (unsigned long long)outputs, (unsigned long long)states, (unsigned long long)twins, 100 * worst);
 }
 
+/* The family's wrong variant takes its place; the run then passes when the twin, and nothing else, catches it. */
+static void go_wrong(const struct tested_family *f, unsigned variant)
+{
+    static struct sn_family wrong;
+    const struct sn_family *const *right = sn_families;
+    while (strcmp((*right)->name, f->name) != 0)
+        right++;
+    wrong = **right;
+    const char *what = f->spoil ? f->spoil(variant, &wrong) : NULL;
+    if (!what)
+        die("conformance: family %s has no wrong variant %u", f->name, variant);
+    printf("wrong variant %u: %s\n", variant, what);
+    where.wrong = &wrong;
+}
+
 int main(int argc, char **argv)
 {
     const char *family = NULL, *type = NULL;
     uint64_t n_ops = 4000, seed = (uint64_t)time(NULL);
     bool verbose = false;
+    unsigned variant = 0;
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--verbose") == 0)
             verbose = true;
@@ -521,13 +545,15 @@ int main(int argc, char **argv)
             family = argv[++i];
         else if (i + 1 < argc && strcmp(argv[i], "--type") == 0)
             type = argv[++i];
+        else if (i + 1 < argc && strcmp(argv[i], "--wrong") == 0)
+            variant = (unsigned)strtoul(argv[++i], NULL, 10);
         else if (i + 1 < argc && strcmp(argv[i], "--ops") == 0)
             n_ops = strtoull(argv[++i], NULL, 10);
         else if (i + 1 < argc && strcmp(argv[i], "--seed") == 0)
             seed = strtoull(argv[++i], NULL, 10);
         else
             die("usage: conformance --family F [--ops N] [--seed S] [--type f32|f16|bf16] "
-                "[--hostile] [--verbose]");
+                "[--hostile] [--wrong N] [--verbose]");
     }
     const struct tested_family *const *list = tested_families, *f = NULL;
     for (; !f && *list; list++)
@@ -540,6 +566,8 @@ int main(int argc, char **argv)
     OK(sn_pool_create(&threads, &heap, N_WORKERS, false, err));
     printf("seed %llu\n", (unsigned long long)seed);
     atexit(say_where);
+    if (variant > 0)
+        go_wrong(f, variant);
     static const struct {
         const char *name;
         sennit_type type;
@@ -557,6 +585,8 @@ int main(int argc, char **argv)
         run(f, types[i].type, share, seed, verbose, threads);
     }
     where.done = any;
+    if (where.wrong)
+        die("nobody noticed");
     if (!any)
         die("conformance: type '%s' is not one of f32, f16, bf16", type);
     sn_pool_destroy(threads);

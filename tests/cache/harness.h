@@ -44,7 +44,7 @@ struct geometry {
 };
 static inline uint32_t n_heads_of(const struct geometry *g)
 {
-    return g->config.n_kv_heads * g->group;
+    return (g->config.n_kv_heads ? g->config.n_kv_heads : 1) * g->group;
 }
 static inline uint32_t d_q_of(const struct geometry *g)
 {

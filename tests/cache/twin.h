@@ -28,12 +28,17 @@ struct tested_family {
     /* Draws config and group; config.family, page_tokens and what rounds and snapshots need are set by the suite.
      * large: the few worlds of real heads and dimensions. */
     void (*geometry)(struct rng *rng, struct geometry *g, sennit_type type, bool large);
-    /* Turns the small fixtures of contract_test.c and alloc_fail_test.c (2 heads of 2 queries, f16, dimensions that are
-     * multiples of 32) into ones of this family. NULL: they fit as they are. */
+    /* Turns the small fixtures of contract_test.c and alloc_fail_test.c (2 heads of 2 queries, f16, dimensions that
+     * are multiples of 32) into ones of this family. NULL: they fit as they are. */
     void (*small)(struct geometry *g);
+    /* A drawn geometry cut down for worlds of long rows. NULL: one KV head, dimensions of 1 to 3 or d_step. */
+    void (*tiny)(struct rng *rng, struct geometry *g);
     uint32_t d_step;        /* head dimensions are multiples of it; 0 = any */
     bool paged;             /* config.page_tokens may be drawn */
     bool changes_precision; /* max_append_tokens and floors are not those of a plain row */
+    /* Makes *family, a copy of the right one, wrong in a way that a row alone shares and only the twin can catch;
+     * returns what is wrong, NULL past the last variant. variant: from 1. NULL: there are none. */
+    const char *(*spoil)(unsigned variant, struct sn_family *family);
     const char *oracles[2]; /* whose bits it must give: its own alone in a cache, and another family's (or NULL) */
     /* Calls visit for every object of one row's storage. */
     void (*walk)(const struct sennit_cache *cache, uint32_t row,

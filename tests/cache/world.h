@@ -42,6 +42,7 @@ struct world {
     float sinks[64];
     struct sennit_pool *pool, *solo_pool;
     struct sn_pool *threads;
+    const struct sn_family *wrong; /* instead of the family; NULL = the right one */
     struct mcache main, serial[MAX_SERIAL];
     struct mdonor donors[MAX_DONORS];
     struct msaved saved[MAX_SAVED];
@@ -57,7 +58,10 @@ struct world {
 };
 
 void world_open(struct world *w, const struct tested_family *family, sennit_type type, uint64_t seed, uint32_t index,
-                bool hostile, struct sn_pool *threads);
+                bool hostile, const struct sn_family *wrong, struct sn_pool *threads);
+/* A cache of the world, of its wrong variant where there is one. */
+struct sennit_cache *new_cache(struct world *w, struct sennit_pool *pool, const struct sennit_cache_config *config,
+                               uint32_t n_rows);
 void world_close(struct world *w); /* dies of a leak */
 
 struct mrow *mrow_new(struct world *w);
