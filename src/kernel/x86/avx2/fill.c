@@ -26,6 +26,9 @@ void sn_kernels_fill_avx2(struct sn_kernels *k)
     FILL(attn_f32);
     FILL(attn_f16);
     FILL(attn_bf16);
+    FILL(attn_latent8);
+    FILL(index_f32);
+    FILL(index_f16);
     FILL(attn_merge);
     FILL(attn_finish);
     FILL(max);
