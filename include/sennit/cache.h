@@ -54,7 +54,7 @@ SENNIT_API uint64_t sennit_pool_bytes(const struct sennit_pool *pool);
 /* What must be known before the first token; zero means default. Families ignore no field that they do not use: a
  * non-zero field without meaning for the family is SENNIT_INVALID. */
 struct sennit_cache_config {
-    const char *family;       /* "plain", "naive"; sennit_cache_families() lists all */
+    const char *family;       /* "plain", "affine" ...; sennit_cache_families() lists all */
     uint32_t n_kv_heads;      /* >= 1 */
     uint32_t d_k, d_v;        /* head dimensions of keys and values, >= 1 */
     sennit_type k_type, v_type; /* storage: SENNIT_F32, SENNIT_F16 or SENNIT_BF16; equal in "plain" */

@@ -127,6 +127,8 @@ void sn_attend_merge(struct sennit_cache *cache, uint32_t merge, uint32_t worker
 sennit_status sn_attend_donor(struct sennit_cache *cache, uint32_t row, const struct sn_donor_args *args,
                               struct sennit_error *err);
 
+/* Inside `segment`: an attention slot's arguments but for where keys and values are. */
+struct sn_attn_args sn_attend_args(const struct sn_attend_job *job, const struct sn_attend_segment *segment);
 /* Inside `segment`: runs an attention slot over panels in the kernel's layout, [n_chunks] each; the pointers of
  * chunks that nobody sees are replaced. */
 void sn_attend_slot(const struct sn_attend_job *job, const struct sn_attend_segment *segment, sn_attn_fn fn,

@@ -122,6 +122,23 @@ void sn_attend_scale(const struct sn_attend_job *job, size_t i, const float *q)
         out[d] = q[d] * job->scale;
 }
 
+struct sn_attn_args sn_attend_args(const struct sn_attend_job *job, const struct sn_attend_segment *segment)
+{
+    return (struct sn_attn_args){.q = job->work.q,
+                                 .ldq = job->d_k,
+                                 .n_q = job->n_q,
+                                 .d_k = job->d_k,
+                                 .d_v = job->d_v,
+                                 .n_chunks = segment->n_chunks,
+                                 .visible = segment->visible,
+                                 .soft_cap = job->soft_cap,
+                                 .m = segment->m,
+                                 .l = segment->l,
+                                 .o = segment->o,
+                                 .ldo = job->d_v,
+                                 .scratch = job->work.kernel};
+}
+
 void sn_attend_slot(const struct sn_attend_job *job, const struct sn_attend_segment *segment, sn_attn_fn fn,
                     enum sn_kernel_id id, const void **k, const void **v)
 {
@@ -131,21 +148,9 @@ void sn_attend_slot(const struct sn_attend_job *job, const struct sn_attend_segm
     for (size_t c = 0; c < segment->n_chunks; c++)
         if (!segment->seen[c])
             k[c] = k[real], v[c] = v[real];
-    struct sn_attn_args args = {.q = job->work.q,
-                                .ldq = job->d_k,
-                                .n_q = job->n_q,
-                                .d_k = job->d_k,
-                                .d_v = job->d_v,
-                                .n_chunks = segment->n_chunks,
-                                .k_chunk = k,
-                                .v_chunk = v,
-                                .visible = segment->visible,
-                                .soft_cap = job->soft_cap,
-                                .m = segment->m,
-                                .l = segment->l,
-                                .o = segment->o,
-                                .ldo = job->d_v,
-                                .scratch = job->work.kernel};
+    struct sn_attn_args args = sn_attend_args(job, segment);
+    args.k_chunk = k;
+    args.v_chunk = v;
     job->pool->calls[job->worker].n[id]++;
     fn(&args);
 }

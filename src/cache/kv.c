@@ -9,11 +9,16 @@ static sennit_status check_dim(const char *field, uint32_t value, struct sennit_
     return sn_fail(err, SENNIT_INVALID, "cache config: %s is %u; it must be 1 to %d", field, value, SN_KV_MAX_DIM);
 }
 
-sennit_status sn_kv_check(const struct sennit_cache_config *config, struct sennit_error *err)
+sennit_status sn_kv_check_dims(const struct sennit_cache_config *config, struct sennit_error *err)
 {
     SN_TRY(check_dim("n_kv_heads", config->n_kv_heads, err));
     SN_TRY(check_dim("d_k", config->d_k, err));
-    SN_TRY(check_dim("d_v", config->d_v, err));
+    return check_dim("d_v", config->d_v, err);
+}
+
+sennit_status sn_kv_check(const struct sennit_cache_config *config, struct sennit_error *err)
+{
+    SN_TRY(sn_kv_check_dims(config, err));
     sennit_type type = config->k_type;
     if (type != SENNIT_F32 && type != SENNIT_F16 && type != SENNIT_BF16)
         return sn_fail(err, SENNIT_INVALID, "cache config: k_type %s cannot be stored here: use F32, F16 or BF16",

@@ -16,8 +16,9 @@
 
 enum { SN_KV_MAX_DIM = 65536 }; /* heads and head dimensions: no product of sizes overflows below it */
 
-/* SENNIT_INVALID with the field's name unless heads and dimensions are in range and both types are
- * the same one of f32, f16 and bf16. */
+/* SENNIT_INVALID with the field's name unless heads and dimensions are in range. */
+sennit_status sn_kv_check_dims(const struct sennit_cache_config *config, struct sennit_error *err);
+/* The same, and unless both types are the same one of f32, f16 and bf16. */
 sennit_status sn_kv_check(const struct sennit_cache_config *config, struct sennit_error *err);
 /* "plain f16 kv 3 k 64 v 64" */
 void sn_kv_signature(const char *family, const struct sennit_cache_config *config, char *out, size_t n_bytes);

@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "kcheck/kcheck.h"
+#include "kcheck/masks.h"
 #include "tensor/traits.h"
 
 static const struct kv_type {
@@ -32,8 +33,6 @@ static float decode(enum sn_kernel_id id, const void *from, size_t index)
     return id == SN_K_attn_f16 ? sn_f16_to_f32(h) : sn_bf16_to_f32(h);
 }
 
-enum mask_kind { ALL, PREFIX, WINDOW, SPARSE, SINGLE, SOME_EMPTY, SAME_PREFIX, N_MASKS };
-
 static uint64_t first_keys(size_t n)
 {
     return n >= 64 ? ~0ull : (1ull << n) - 1;
@@ -46,21 +45,20 @@ static uint64_t span(size_t a, size_t b, size_t c)
     return first_keys(hi) & ~first_keys(lo);
 }
 
-static void draw_masks(struct kcheck *c, enum mask_kind kind, size_t n_q, size_t n_chunks,
-                       uint64_t *visible)
+void kcheck_masks(struct kcheck *c, enum kcheck_mask kind, size_t n_q, size_t n_chunks, uint64_t *visible)
 {
     uint32_t n_keys = (uint32_t)(64 * n_chunks), start = kcheck_below(&c->rng, n_keys);
     for (size_t i = 0; i < n_q; i++) {
-        size_t end = kind == SAME_PREFIX ? start + 1 : sn_min_size(start + i + 1, n_keys);
+        size_t end = kind == KC_MASK_SAME_PREFIX ? start + 1 : sn_min_size(start + i + 1, n_keys);
         size_t window = 40;
         uint32_t single = kcheck_below(&c->rng, n_keys);
         for (size_t j = 0; j < n_chunks; j++) {
             uint64_t bits = kcheck_u64(&c->rng), more = kcheck_u64(&c->rng);
-            visible[i * n_chunks + j] = kind == ALL          ? ~0ull
-                                        : kind == SPARSE     ? bits & more
-                                        : kind == SINGLE     ? span(single, single + 1, j)
-                                        : kind == SOME_EMPTY ? (bits & 3 ? more | 1 : 0)
-                                        : kind == WINDOW
+            visible[i * n_chunks + j] = kind == KC_MASK_ALL          ? ~0ull
+                                        : kind == KC_MASK_SPARSE     ? bits & more
+                                        : kind == KC_MASK_SINGLE     ? span(single, single + 1, j)
+                                        : kind == KC_MASK_SOME_EMPTY ? (bits & 3 ? more | 1 : 0)
+                                        : kind == KC_MASK_WINDOW
                                             ? span(end > window ? end - window : 0, end, j)
                                             : span(0, end, j);
         }
@@ -70,7 +68,7 @@ static void draw_masks(struct kcheck *c, enum mask_kind kind, size_t n_q, size_t
 struct shape {
     size_t n_q, d_k, d_v, n_chunks;
     float soft_cap;
-    enum mask_kind mask;
+    enum kcheck_mask mask;
     bool fault; /* a NaN or an infinity among the visible numbers */
 };
 
@@ -154,7 +152,7 @@ static void one_case(struct kcheck *c, const struct kv_type *t, const struct sha
     size_t ldq = s->d_k + kcheck_below(&c->rng, 2) * 5, ldo = s->d_v + kcheck_below(&c->rng, 2) * 3;
     size_t n_masks = s->n_q * s->n_chunks, n_out = (s->n_q - 1) * ldo + s->d_v;
     uint64_t *visible = kcheck_out(c, n_masks * 8, 8);
-    draw_masks(c, s->mask, s->n_q, s->n_chunks, visible);
+    kcheck_masks(c, s->mask, s->n_q, s->n_chunks, visible);
     const void *k[4], *v[4];
     for (size_t j = 0; j < s->n_chunks; j++) {
         uint64_t seen = 0;
@@ -209,15 +207,15 @@ static void check_type(struct kcheck *c, const struct kv_type *t)
     for (size_t r = 0; r < n_repeats; r++)
         for (size_t d = 0; d < n_dims; d++)
             for (size_t i = 0; i < n_queries; i++)
-                for (int mask = 0; mask < N_MASKS; mask++) {
+                for (int mask = 0; mask < KC_N_MASKS; mask++) {
                     size_t turn = d + i + (size_t)mask + r;
-                    if (c->opts->quick && (i * N_MASKS + (size_t)mask) % 6 != d)
+                    if (c->opts->quick && (i * KC_N_MASKS + (size_t)mask) % 6 != d)
                         continue;
                     if (!c->opts->quick && !c->opts->long_run &&
                         (turn % 3 != 0 || (dims[d] > 128 && i % 4)))
                         continue;
                     struct shape s = {
-                        .n_q = queries[i], .d_k = dims[d], .mask = (enum mask_kind)mask};
+                        .n_q = queries[i], .d_k = dims[d], .mask = (enum kcheck_mask)mask};
                     s.d_v = turn % 4 == 0 ? dims[(d + i) % n_dims] : dims[d];
                     s.n_chunks = c->opts->quick ? 1 + turn % 2 : 1 + turn % 4;
                     s.soft_cap = turn % 5 == 0 ? 20.0f : 0;

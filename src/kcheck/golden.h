@@ -22,6 +22,8 @@ static const uint64_t kcheck_golden[SN_K_COUNT] = {
     [SN_K_exp] = 0xD394A981F149B4E1,          [SN_K_tanh] = 0x657334D1DDDEF346,
     [SN_K_erf] = 0x3D58C11E18AF5F4F,          [SN_K_attn_latent8] = 0xF1BC2CAEA27F4139,
     [SN_K_index_f32] = 0xB295E0B8880CCDD2,    [SN_K_index_f16] = 0x8A7D84FC4A3A04EC,
+    [SN_K_attn_affine] = 0xC98B0F5D0CC11742,  [SN_K_code_query] = 0xFDA6209E8E0EF192,
+    [SN_K_affine_encode] = 0xEB9B3AE025CFCDE7,
 };
 
 #endif

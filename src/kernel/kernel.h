@@ -181,6 +181,41 @@ typedef void (*sn_attn_merge_fn)(float *m, float *l, float *o, float m2, float l
 /* o[i] = o[i] / l, for i < d_v, into out (which may be o). */
 typedef void (*sn_attn_finish_fn)(const float *o, float l, size_t d_v, float *out);
 
+/* ---- keys and values as codes -------------------------------------------------------------------------------- */
+
+/* A query for integer dots, in groups of `group` (32 or 64; n a multiple): numerics.md "Activation block" over the
+ * whole group. d[i] is group i's scale, s[i] = d * sum of its codes. n codes within +-127. */
+typedef void (*sn_code_query_fn)(const float *x, size_t n, size_t group, int8_t *codes, float *d, float *s);
+
+/* Codes of `bits` (4 or 8) with scale and bias per group of 32 or 64 (n a multiple), one byte each:
+ *     bias = f16(min), scale = f16((max - min) / (2^bits - 1)), both saturating; of -0 and +0 as minimum: +0
+ *     code = rint((x - bias) / scale), within 0 .. 2^bits - 1; scale 0: code 0
+ * A group with an infinity or NaN: scale = bias = NaN (0x7E00), codes 0. */
+typedef void (*sn_affine_encode_fn)(const float *x, size_t n, size_t group, unsigned bits, uint8_t *codes,
+                                    uint16_t *scale, uint16_t *bias);
+
+/* 64 keys, or 64 values, of one head; ng = d / group.
+ *     keys    codes [4 groups of 16 keys][d / 4][16 keys][4 dimensions] at 8 bits; at 4 bits [4][d / 8][16][4], where
+ *             byte j of a key's four has dimension 8i + j low and 8i + 4 + j high; scale and bias f16 [4][ng][16]
+ *     values  codes [64][d] at 8 bits; at 4 bits [64][d / 32][16], byte j: dimension 32i + j low, 32i + 16 + j high;
+ *             scale and bias f16 [ng][64] */
+struct sn_affine_part {
+    const uint8_t *codes;
+    const uint16_t *scale, *bias;
+};
+
+/* As sn_attn_fn, over codes. a.k_chunk, a.v_chunk, a.q and a.ldq are not used; d_k and d_v are multiples of group.
+ * numerics.md "Quantized KV" has the order. */
+struct sn_attn_affine_args {
+    struct sn_attn_args a;
+    const struct sn_affine_part *k, *v; /* [a.n_chunks] */
+    unsigned k_bits, v_bits;            /* 4 or 8 */
+    size_t group;                       /* 32 or 64 */
+    const int8_t *q;                    /* [n_q][d_k] of code_query */
+    const float *q_d, *q_s;             /* [n_q][d_k / group] */
+};
+typedef void (*sn_attn_affine_fn)(const struct sn_attn_affine_args *a);
+
 /* Largest of x[0..n-1] by `x > m ? x : m` from -inf: a NaN never wins. The sign of a zero result is unspecified. */
 typedef float (*sn_max_fn)(const float *x, size_t n);
 /* Sum of exp(x[i] - max): 16 partial sums, lane i mod 16, folded 8, 4, 2, 1. */

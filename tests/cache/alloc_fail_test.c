@@ -227,5 +227,6 @@ int main(void)
         run_family(*family, 0, false);
     run_family("plain", 8, false);
     run_family("plain", 1, true);
+    run_family("affine", 8, false);
     return 0;
 }

@@ -1,6 +1,7 @@
 /* The specification of attention: one query at a time, one key at a time, in the order of
  * numerics.md. */
 #include "kernel/elementary.h"
+#include "kernel/scalar/attention.h"
 #include "kernel/scalar/scalar.h"
 #include "tensor/traits.h"
 
@@ -19,11 +20,6 @@ static float read_bf16(const void *data, size_t index)
     return sn_bf16_to_f32(((const uint16_t *)data)[index]);
 }
 
-static bool sees(uint64_t visible, size_t key)
-{
-    return visible >> key & 1;
-}
-
 /* s[key] = q . k[key] for the visible keys, ascending dimensions; K is [4][d_k][16]. */
 static void scores(const struct sn_attn_args *a, read_fn read, const float *q, const void *k,
                    uint64_t visible, float s[64])
@@ -39,32 +35,12 @@ static void scores(const struct sn_attn_args *a, read_fn read, const float *q, c
     }
 }
 
-/* (x0 + x1) + (x2 + x3) over the groups of 16 keys, then 8, 4, 2, 1. */
-static float sum64(const float p[64])
-{
-    float t[16];
-    for (size_t i = 0; i < 16; i++)
-        t[i] = (p[i] + p[i + 16]) + (p[i + 32] + p[i + 48]);
-    for (size_t width = 8; width > 0; width /= 2)
-        for (size_t i = 0; i < width; i++)
-            t[i] = t[i] + t[i + width];
-    return t[0];
-}
-
 static void chunk(const struct sn_attn_args *a, read_fn read, const float *q, size_t c,
                   uint64_t visible, float *m, float *l, float *o)
 {
-    float s[64], p[64] = {0}, top = *m;
+    float s[64], p[64];
     scores(a, read, q, a->k_chunk[c], visible, s);
-    for (size_t key = 0; key < 64; key++)
-        if (sees(visible, key))
-            top = s[key] > top ? s[key] : top;
-    for (size_t key = 0; key < 64; key++)
-        if (sees(visible, key))
-            p[key] = sn_exp_inline(s[key] - top);
-    float keep = *m == -INFINITY ? 0.0f : sn_exp_inline(*m - top);
-    *m = top;
-    *l = fmaf(*l, keep, sum64(p));
+    float keep = chunk_weights(s, visible, m, l, p);
     for (size_t d = 0; d < a->d_v; d++)
         o[d] = o[d] * keep;
     for (size_t key = 0; key < 64; key++)

@@ -29,6 +29,9 @@ void sn_kernels_fill_avx2(struct sn_kernels *k)
     FILL(attn_latent8);
     FILL(index_f32);
     FILL(index_f16);
+    FILL(attn_affine);
+    FILL(code_query);
+    FILL(affine_encode);
     FILL(attn_merge);
     FILL(attn_finish);
     FILL(max);
