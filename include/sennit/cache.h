@@ -79,7 +79,8 @@ struct sennit_cache_config {
     } window;
     /* "delayed": plain (k_type, v_type) up to this many positions, then inner[0]. */
     uint64_t start;
-    /* "recurrent": what kind, and the layer's constants, f32, copied at creation. */
+    /* "recurrent": what kind, and the layer's constants, f32, copied at creation. n_kv_heads, d_k, d_v, the types and
+     * page_tokens are 0; append_begin's n_heads is n_heads, 1 for short-conv. */
     struct {
         const char *kind;     /* "deltanet", "mamba2" or "short-conv" */
         uint32_t n_heads;     /* heads of the state: value heads (deltanet), heads (mamba2); 0 for short-conv */
@@ -322,6 +323,14 @@ typedef enum sennit_role {
     SENNIT_ROLE_LATENT,    /* f32 [d_latent]: one for all heads, normed */
     SENNIT_ROLE_ROPE_KEY,  /* f32 [d_rope]: one for all heads, rotated */
     SENNIT_ROLE_INDEX_KEY, /* f32 [d_index]: one for all heads, normed and rotated */
+    /* Recurrent layers. A "head" of these roles is one number: heads first_head .. first_head + n_heads - 1 are
+     * consecutive elements. Per token:
+     *   CONV_IN  [recurrent.n_channels], the convolution's raw inputs, in this order:
+     *            deltanet    q [n_key_heads][d_state] | k [n_key_heads][d_state] | v [n_heads][d_head]
+     *            mamba2      x [n_heads][d_head] | B [n_key_heads][d_state] | C [n_key_heads][d_state]
+     *            short-conv  b * x
+     *   DECAY    [n_heads], deltanet: a, before dt_bias and softplus;  BETA [n_heads]: b, before the sigmoid
+     *   DT       [n_heads], mamba2: dt, before dt_bias and softplus */
     SENNIT_ROLE_CONV_IN,
     SENNIT_ROLE_DECAY,
     SENNIT_ROLE_BETA,
@@ -349,7 +358,10 @@ SENNIT_API void sennit_cache_append_commit(struct sennit_cache *cache);
 /* Ends the step as if it had not been: rows are as before append_begin. Owner's thread. */
 SENNIT_API void sennit_cache_append_abort(struct sennit_cache *cache);
 
-/* What the model hands over for the attention of the open step. Token index = the step's flat index. */
+/* What the model hands over for the attention of the open step. Token index = the step's flat index.
+ * "recurrent": query is NULL, and scale, soft_cap and sinks have no meaning. out is [n_heads][d_head] of a token,
+ * before the layer's norm and gate; for short-conv [n_channels], with 1 head. Plan once per step: items convolve,
+ * merges run the recurrence. A step that is committed without a plan moves the state all the same. */
 struct sennit_attend_inputs {
     /* f32, head h of token t at query + t * query_stride + h * d_k; rotated, unscaled. "mla", "mla-dsa": absorbed,
      * [d_latent + d_rope] per head. */

@@ -56,7 +56,10 @@ static sennit_status new_cache(const struct sn_family *ops, struct sennit_pool *
     if (cache->config.max_span == 0)
         cache->config.max_span = 1;
     cache->shape = (struct sn_attend_shape){.n_kv_heads = config->n_kv_heads, .d_k = config->d_k, .d_v = config->d_v};
-    ops->signature(&cache->config, cache->signature, sizeof cache->signature);
+    if (like)
+        memcpy(cache->signature, like->signature, sizeof cache->signature);
+    else
+        ops->signature(&cache->config, cache->signature, sizeof cache->signature);
     pool->n_live++;
     if (like && ops->inherit)
         ops->inherit(cache, like);

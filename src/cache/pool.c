@@ -185,3 +185,28 @@ void sn_cache_pool_release(struct sennit_pool *pool, void *ptr, size_t n_bytes)
     pool->n_bytes -= n_bytes;
     sn_free(pool->heap, SN_USE_CACHE, ptr, n_bytes);
 }
+
+void *sn_cache_pool_alloc_next(struct sennit_pool *pool, size_t n_bytes)
+{
+    return sn_alloc(pool->heap, SN_USE_SCRATCH, n_bytes);
+}
+
+void sn_cache_pool_adopt_next(struct sennit_pool *pool, size_t n_bytes)
+{
+    atomic_fetch_sub(&pool->heap->used[SN_USE_SCRATCH], n_bytes);
+    atomic_fetch_add(&pool->heap->used[SN_USE_CACHE], n_bytes);
+    pool->n_bytes += n_bytes;
+}
+
+void sn_cache_pool_retire(struct sennit_pool *pool, size_t n_bytes)
+{
+    assert(pool->n_bytes >= n_bytes);
+    atomic_fetch_sub(&pool->heap->used[SN_USE_CACHE], n_bytes);
+    atomic_fetch_add(&pool->heap->used[SN_USE_SCRATCH], n_bytes);
+    pool->n_bytes -= n_bytes;
+}
+
+void sn_cache_pool_drop_next(struct sennit_pool *pool, void *ptr, size_t n_bytes)
+{
+    sn_free(pool->heap, SN_USE_SCRATCH, ptr, n_bytes);
+}

@@ -73,4 +73,11 @@ void *sn_cache_pool_alloc(struct sennit_pool *pool, size_t n_bytes);
 void *sn_cache_pool_realloc(struct sennit_pool *pool, void *ptr, size_t old_bytes, size_t new_bytes);
 void sn_cache_pool_release(struct sennit_pool *pool, void *ptr, size_t n_bytes);
 
+/* Storage that a step fills to replace what a row has: scratch until the step's end, then storage of the row (adopt).
+ * What it replaced becomes scratch for the next step (retire), or is given back (drop). */
+void *sn_cache_pool_alloc_next(struct sennit_pool *pool, size_t n_bytes);
+void sn_cache_pool_adopt_next(struct sennit_pool *pool, size_t n_bytes);
+void sn_cache_pool_retire(struct sennit_pool *pool, size_t n_bytes);
+void sn_cache_pool_drop_next(struct sennit_pool *pool, void *ptr, size_t n_bytes); /* NULL is fine */
+
 #endif

@@ -24,6 +24,8 @@ static const uint64_t kcheck_golden[SN_K_COUNT] = {
     [SN_K_index_f32] = 0xB295E0B8880CCDD2,    [SN_K_index_f16] = 0x8A7D84FC4A3A04EC,
     [SN_K_attn_affine] = 0xC98B0F5D0CC11742,  [SN_K_code_query] = 0xFDA6209E8E0EF192,
     [SN_K_affine_encode] = 0xEB9B3AE025CFCDE7,
+    [SN_K_conv] = 0xDFF2D455B734611C,         [SN_K_l2_norm] = 0x0855EB1EAB7794C1,
+    [SN_K_delta_step] = 0x4A45DBC40725F1D6,   [SN_K_ssm_step] = 0x161F313D43EE3D7C,
 };
 
 #endif

@@ -216,6 +216,50 @@ struct sn_attn_affine_args {
 };
 typedef void (*sn_attn_affine_fn)(const struct sn_attn_affine_args *a);
 
+/* ---- recurrent layers ------------------------------------------------------------------------------------------ */
+
+/* One position of a causal depthwise convolution, for n channels: acc = w[0] * x[0] (with a bias: fma(w[0], x[0],
+ * bias)), then fma over the taps in order; with silu, acc / (1 + exp(-acc)). Taps before position 0 are +0 and take
+ * part like any other. y may be one of the x. */
+struct sn_conv_args {
+    const float *const *x; /* [n_taps]: the inputs at positions t - n_taps + 1 .. t */
+    const float *w;        /* tap j of channel i at w[j * ldw + i] */
+    size_t ldw;
+    const float *bias; /* [n] or NULL */
+    size_t n_taps, n;  /* n_taps >= 1 */
+    bool silu;
+    float *y;
+};
+typedef void (*sn_conv_fn)(const struct sn_conv_args *a);
+/* y = x * (1 / sqrt(sum(x^2) + eps)). y may be x. */
+typedef void (*sn_l2_norm_fn)(const float *x, size_t n, float eps, float *y);
+
+/* One position of gated DeltaNet for 16 value lanes, numerics.md "Gated DeltaNet". State: [d_state][16]. */
+struct sn_delta_args {
+    const float *from; /* state before; may be to */
+    float *to;         /* state after */
+    size_t d_state;
+    const float *k, *q; /* [d_state], normalised; q scaled too */
+    const float *v;     /* [16] */
+    float decay, beta;  /* exp(g), 0 .. 1 */
+    float *out;         /* [16] */
+};
+typedef void (*sn_delta_step_fn)(const struct sn_delta_args *a);
+
+/* One position of Mamba-2 for n_blocks times 16 lanes of one head, numerics.md "Mamba-2". State: [n_blocks][d_state]
+ * [16]. */
+struct sn_ssm_args {
+    const float *from; /* state before; may be to */
+    float *to;         /* state after */
+    size_t n_blocks, d_state;
+    const float *b, *c; /* [d_state] */
+    const float *x;     /* [n_blocks * 16] */
+    float dt, decay;    /* decay: exp(-exp(A_log) dt) */
+    const float *skip;  /* D, one number, or NULL */
+    float *out;         /* [n_blocks * 16] */
+};
+typedef void (*sn_ssm_step_fn)(const struct sn_ssm_args *a);
+
 /* Largest of x[0..n-1] by `x > m ? x : m` from -inf: a NaN never wins. The sign of a zero result is unspecified. */
 typedef float (*sn_max_fn)(const float *x, size_t n);
 /* Sum of exp(x[i] - max): 16 partial sums, lane i mod 16, folded 8, 4, 2, 1. */

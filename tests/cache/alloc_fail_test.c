@@ -58,6 +58,8 @@ static sennit_status run_line(struct script *s, int line, struct sennit_error *e
     static const uint64_t keep[] = {1, 0};
     float q[2 * H * GROUP * DK]; /* of two rows */
     token_query(1, SN_ARRAY_LEN(q), q);
+    if (line == 9 && !sennit_cache_is_trimmable(s->copy))
+        return SENNIT_OK;
     if (line >= 14 && line <= 16 && s->batch->ops->no_planes)
         return SENNIT_OK;
     switch (line) {

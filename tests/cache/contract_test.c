@@ -21,6 +21,13 @@ struct fixture {
 static const char *family;   /* the one under test */
 static uint32_t page_tokens; /* and its page size; 0 = 64 */
 
+/* Recurrent state has no keys, element types, pages, trims or donors; recurrent_test.c has its own cases. */
+static bool no_keys(void)
+{
+    const struct tested_family *f = find_tested(family);
+    return f && f->no_keys;
+}
+
 static void open_fixture(struct fixture *f, uint32_t n_workers)
 {
     *f = (struct fixture){.rng = {5}};
@@ -136,6 +143,8 @@ static void joins_keep_their_kind(void **state)
 static void other_kinds_are_refused(void **state)
 {
     (void)state;
+    if (no_keys())
+        skip();
     struct fixture f;
     open_fixture(&f, 1);
     struct sennit_cache *a = serial(&f, 1, 5), *empty, *b;
@@ -271,6 +280,8 @@ static void rollback_keeps_exactly(void **state)
 static void projected_bytes_are_exact(void **state)
 {
     (void)state;
+    if (no_keys())
+        skip();
     static const sennit_type types[] = {SENNIT_F32, SENNIT_F16, SENNIT_BF16};
     uint64_t per_token[3];
     for (size_t t = 0; t < 3; t++) {
@@ -421,6 +432,8 @@ static void rows_do_not_mix(void **state)
 static void flags_are_true(void **state)
 {
     (void)state;
+    if (no_keys())
+        skip();
     struct fixture f;
     open_fixture(&f, 1);
     struct sennit_cache *c = serial(&f, 1, 10);
@@ -445,6 +458,8 @@ static void flags_are_true(void **state)
 static void bypass_reaches_the_last_append(void **state)
 {
     (void)state;
+    if (no_keys())
+        skip();
     struct fixture f;
     open_fixture(&f, 1);
     struct sennit_cache *c = serial(&f, 1, 10);
@@ -488,6 +503,8 @@ static void bounds_hold_inside_rounds(void **state)
 static void damaged_streams_are_refused(void **state)
 {
     (void)state;
+    if (no_keys())
+        skip();
     struct fixture f;
     open_fixture(&f, 1);
     struct sennit_cache *c = serial(&f, 1, 70), *out = NULL;
@@ -564,6 +581,8 @@ static float stored_value(const struct sennit_cache_config *c, const uint8_t *ro
 static void donors_do_not_change(void **state)
 {
     (void)state;
+    if (no_keys())
+        skip();
     struct fixture f;
     open_fixture(&f, 1);
     struct sennit_cache *c = serial(&f, 1, 70);
@@ -646,6 +665,8 @@ static void threads_change_nothing(void **state)
 static void decode_equals_prefill(void **state)
 {
     (void)state;
+    if (no_keys())
+        skip();
     enum { BEFORE = 1100, LAST = 30 };
     static float one[LAST][WIDTH], many[LAST][WIDTH], other[LAST][WIDTH];
     struct fixture f;
@@ -675,6 +696,8 @@ static void decode_equals_prefill(void **state)
 static void sink_joins_the_sum(void **state)
 {
     (void)state;
+    if (no_keys())
+        skip();
     struct fixture f;
     open_fixture(&f, 1);
     static const float sinks[] = {0.5f, 100.0f, -100.0f, 0.0f};
@@ -724,6 +747,8 @@ static void plans_do_not_collide(void **state)
 static void page_sizes_are_kinds(void **state)
 {
     (void)state;
+    if (no_keys())
+        skip();
     struct fixture f;
     open_fixture(&f, 1);
     static const uint32_t wrong[] = {3, 5, 63, 65, 128, UINT32_MAX};

@@ -40,11 +40,12 @@ struct geometry {
     /* For families that are not of keys and values; zero = as the configuration says. */
     struct part parts[MAX_PARTS]; /* n_parts 0: keys and values */
     uint32_t n_parts, d_q, d_out; /* of one query head */
+    uint32_t n_heads;             /* of the step; 0: from n_kv_heads and group */
     uint32_t n_index_heads, d_index;
 };
 static inline uint32_t n_heads_of(const struct geometry *g)
 {
-    return (g->config.n_kv_heads ? g->config.n_kv_heads : 1) * g->group;
+    return g->n_heads ? g->n_heads : (g->config.n_kv_heads ? g->config.n_kv_heads : 1) * g->group;
 }
 static inline uint32_t d_q_of(const struct geometry *g)
 {

@@ -33,6 +33,7 @@ struct tested_family {
     void (*small)(struct geometry *g);
     /* A drawn geometry cut down for worlds of long rows. NULL: one KV head, dimensions of 1 to 3 or d_step. */
     void (*tiny)(struct rng *rng, struct geometry *g);
+    bool no_keys;           /* recurrent state: no keys, types, pages or trims, so tests about those are left out */
     uint32_t d_step;        /* head dimensions are multiples of it; 0 = any */
     bool paged;             /* config.page_tokens may be drawn */
     bool changes_precision; /* max_append_tokens and floors are not those of a plain row */

@@ -41,5 +41,9 @@ void sn_kernels_fill_avx2(struct sn_kernels *k)
     FILL(exp);
     FILL(tanh);
     FILL(erf);
+    FILL(conv);
+    FILL(l2_norm);
+    FILL(delta_step);
+    FILL(ssm_step);
 #undef FILL
 }
