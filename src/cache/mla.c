@@ -61,8 +61,8 @@ static void store_latent(const struct sennit_cache *cache, uint8_t *page, size_t
 {
     const struct sn_mla *c = sn_mla_of(cache);
     if (c->n_groups > 0) {
-        sn_mla_encode(x, c->n_groups, sn_mla_latent(c, page, slot), sn_mla_scales(c, page, slot),
-                      sn_mla_biases(c, page, slot));
+        SN_CALL(cache->pool->kernels, &cache->pool->calls[worker], affine_encode, x, c->d_latent, SN_MLA_GROUP, 8,
+                sn_mla_latent(c, page, slot), sn_mla_scales(c, page, slot), sn_mla_biases(c, page, slot));
         return;
     }
     c->store(x, c->d_latent, sn_mla_latent(c, page, slot), 1);

@@ -91,9 +91,6 @@ void sn_mla_segment(const struct sn_attend_job *job, const struct sn_attend_segm
 
 /* ---- the coded latent (mla_code.c) ---------------------------------------------------------------------------- */
 
-/* One latent into its codes, scales and biases. A group with an infinity or NaN gets NaN for both, so that the fault
- * reaches the outputs. */
-void sn_mla_encode(const float *x, size_t n_groups, uint8_t *codes, uint16_t *scales, uint16_t *biases);
 size_t sn_mla_coded_prepare_bytes(const struct sn_mla *c, size_t n_q);
 void sn_mla_coded_prepare(const struct sn_attend_job *job);
 size_t sn_mla_coded_segment_bytes(const struct sn_mla *c);

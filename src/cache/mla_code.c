@@ -1,52 +1,6 @@
 /* The latent in 8-bit codes: value = code * scale + bias, scale and bias per group of 64 along the rank. */
-#include <math.h>
-
 #include "cache/mla.h"
 #include "tensor/traits.h"
-
-/* True when an element is an infinity or NaN: all exponent bits set. */
-static bool has_fault(const float *x)
-{
-    for (size_t i = 0; i < SN_MLA_GROUP; i++) {
-        uint32_t bits;
-        memcpy(&bits, x + i, sizeof bits);
-        if ((bits & 0x7F800000) == 0x7F800000)
-            return true;
-    }
-    return false;
-}
-
-/* ---- writing -------------------------------------------------------------------------------------------------- */
-
-static void encode_group(const float *x, uint8_t *codes, uint16_t *scale, uint16_t *bias)
-{
-    float lo = x[0], hi = x[0];
-    for (size_t i = 1; i < SN_MLA_GROUP; i++) {
-        lo = x[i] < lo ? x[i] : lo;
-        hi = x[i] > hi ? x[i] : hi;
-    }
-    *bias = sn_f32_to_f16_sat(lo);
-    *scale = sn_f32_to_f16_sat((hi - lo) / 255.0f);
-    float s = sn_f16_to_f32(*scale), b = sn_f16_to_f32(*bias);
-    for (size_t i = 0; i < SN_MLA_GROUP; i++) {
-        float code = s == 0.0f ? 0.0f : (x[i] - b) / s;
-        code = code < 0.0f ? 0.0f : code;
-        code = code > 255.0f ? 255.0f : code;
-        codes[i] = (uint8_t)rintf(code);
-    }
-}
-
-void sn_mla_encode(const float *x, size_t n_groups, uint8_t *codes, uint16_t *scales, uint16_t *biases)
-{
-    for (size_t g = 0; g < n_groups; g++, x += SN_MLA_GROUP, codes += SN_MLA_GROUP) {
-        if (!has_fault(x)) {
-            encode_group(x, codes, &scales[g], &biases[g]);
-            continue;
-        }
-        memset(codes, 0, SN_MLA_GROUP);
-        scales[g] = biases[g] = sn_f32_to_f16_sat(NAN);
-    }
-}
 
 /* ---- queries: codes [n_q][d_latent], then what a code is worth [n_q][groups], then sums [n_q][groups] ---------- */
 
@@ -55,40 +9,15 @@ size_t sn_mla_coded_prepare_bytes(const struct sn_mla *c, size_t n_q)
     return n_q * (c->d_latent + 2 * c->n_groups * sizeof(float));
 }
 
-/* Like an activation block, over the whole group. */
-static void code_query(const float *x, int8_t *codes, float *d, float *s)
-{
-    bool fault = has_fault(x);
-    float amax = 0;
-    int32_t sum = 0;
-    for (size_t i = 0; i < SN_MLA_GROUP && !fault; i++)
-        amax = fabsf(x[i]) > amax ? fabsf(x[i]) : amax;
-    if (amax < 0x1p-100f) { /* nothing to tell from zero; also the codes of a fault */
-        memset(codes, 0, SN_MLA_GROUP);
-        *d = *s = fault ? NAN : 0.0f;
-        return;
-    }
-    float inverse = 127.0f / amax;
-    for (size_t i = 0; i < SN_MLA_GROUP; i++) {
-        float q = rintf(x[i] * inverse);
-        q = q < -127.0f ? -127.0f : q;
-        q = q > 127.0f ? 127.0f : q;
-        codes[i] = (int8_t)q;
-        sum += codes[i];
-    }
-    *d = amax / 127.0f;
-    *s = *d * (float)sum;
-}
-
 void sn_mla_coded_prepare(const struct sn_attend_job *job)
 {
     const struct sn_mla *c = sn_mla_of(job->src.cache);
+    size_t rank = c->d_latent, groups = c->n_groups;
     int8_t *codes = job->work.prepared;
-    float *d = (float *)(void *)(codes + (size_t)job->n_q * c->d_latent), *s = d + (size_t)job->n_q * c->n_groups;
+    float *d = (float *)(void *)(codes + job->n_q * rank), *s = d + job->n_q * groups;
     for (size_t i = 0; i < job->n_q; i++)
-        for (size_t g = 0; g < c->n_groups; g++)
-            code_query(job->work.q + i * job->d_k + g * SN_MLA_GROUP, codes + i * c->d_latent + g * SN_MLA_GROUP,
-                       d + i * c->n_groups + g, s + i * c->n_groups + g);
+        SN_CALL(job->pool->kernels, &job->pool->calls[job->worker], code_query, job->work.q + i * job->d_k, rank,
+                SN_MLA_GROUP, codes + i * rank, d + i * groups, s + i * groups);
 }
 
 /* ---- reading -------------------------------------------------------------------------------------------------- */
