@@ -187,6 +187,7 @@ static void rollback_is_exact(void **state)
                     feed(&f, batch, i, 77777, window - (uint32_t)kept[i], NULL);
                 }
                 OK(sennit_cache_spec_round_rollback(batch, kept, err));
+                assert_int_equal(sennit_cache_current_bytes(batch, 0) == 0, start + keep == 0);
                 assert_is(&f, batch, 0, 0, start + keep);
                 assert_is(&f, batch, 1, 1000, 2);
                 assert_is(&f, batch, 2, 2000, start + window - keep);
