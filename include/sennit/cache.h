@@ -72,8 +72,9 @@ struct sennit_cache_config {
         uint32_t k_bits, v_bits, group;
     } code;
     /* "window": a query at position p sees p - tokens + 1 .. p, and the first n_kept of the row. slack: how many
-     * tokens can be trimmed after the window has moved on; 0 = 64. The storage is inner[0]: "plain" or an encoded
-     * family; its geometry is this configuration's. */
+     * tokens can be trimmed after the window has moved on; 0 = 64. The storage is inner[0], a family that keeps pages
+     * of keys and values ("plain", "affine"): its name and code; its geometry is this configuration's. A span above
+     * max_span (in a round: above round_depth, where that is more) is SENNIT_RANGE. */
     struct {
         uint32_t tokens, slack, n_kept;
     } window;

@@ -302,6 +302,8 @@ static void donor_tile(struct sn_attend_job *job, uint32_t n)
     if (job->src.ops->prepare)
         job->src.ops->prepare(job);
     struct sn_attend_range range = sn_attend_range_of(job->start, 0, job->n_keys);
+    if (job->gap_end > job->gap)
+        range = sn_attend_range_of(job->gap_end, job->gap, job->n_keys);
     sn_attend_walk(job, &range);
     for (size_t i = 0; i < job->n_q; i++) {
         size_t head = job->kv_head * job->group + i % job->group, t = job->token + i / job->group;
@@ -328,6 +330,8 @@ sennit_status sn_attend_donor(struct sennit_cache *cache, uint32_t row, const st
                                 .scale = args->scale,
                                 .donor = args};
     const struct sn_attend_ops *ops = job.src.ops;
+    if (cache->ops->gap)
+        cache->ops->gap(cache, row, &job.gap, &job.gap_end);
     uint32_t tile = job.group < TILE_QUERIES ? TILE_QUERIES / job.group : 1;
     size_t n = (size_t)tile * job.group;
     size_t row_bytes = ops->row_bytes ? sn_round_up(ops->row_bytes(&job.src, job.n_keys), SN_ATTEND_LINE) : 0;

@@ -57,6 +57,7 @@ struct sn_attend_job {
     uint64_t pos;         /* the first query's position; donors: 0 */
     uint64_t n_keys;      /* numbers at or past it are seen by none */
     uint64_t start;       /* donors: first retained position; else 0 */
+    uint64_t gap, gap_end; /* donors: positions gap .. gap_end - 1 are gone; else 0 */
     const uint32_t *list; /* [n_keys] ascending positions, or NULL: a key's number is its position */
     size_t d_k, d_v;      /* the shape's */
     float scale, soft_cap;

@@ -51,7 +51,8 @@ static uint64_t causal_bits(const struct sn_attend_job *job, uint64_t pos, uint6
 /* Bits of one chunk for donor query t; keys outside the retained ones are hidden whatever the mask says. */
 static uint64_t mask_bits(const struct sn_attend_job *job, size_t t, uint64_t first)
 {
-    uint64_t bits = below(job->n_keys, first) & ~below(job->start, first);
+    uint64_t gap = below(job->gap_end, first) & ~below(job->gap, first);
+    uint64_t bits = below(job->n_keys, first) & ~below(job->start, first) & ~gap;
     if (!job->donor->mask)
         return bits;
     const uint8_t *mask = job->donor->mask + t * job->donor->width;

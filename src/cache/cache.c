@@ -481,6 +481,8 @@ static sennit_status check_round(const struct sennit_cache *cache, const char *w
 
 static void close_round(struct sennit_cache *cache)
 {
+    if (cache->ops->round_closed)
+        cache->ops->round_closed(cache);
     for (uint32_t i = 0; i < cache->n_rows; i++)
         cache->rows[i].n_window = 0;
     cache->round_open = false;

@@ -78,7 +78,7 @@ struct sn_donor_args {
 struct sn_family {
     const char *name;
     size_t object_bytes;                /* size of the family's struct, whose first member is a struct sennit_cache */
-    bool trimmable;                     /* trim_* are present and exact down to the row's floor */
+    bool trimmable;                     /* trim_* are present; exact down to the row's floor, or refused */
     bool no_planes;                     /* there are no planes of keys and values: donors are SENNIT_UNSUPPORTED */
     const struct sn_attend_ops *attend; /* of the attention driver; NULL: its functions are not used */
 
@@ -118,7 +118,8 @@ struct sn_family {
 
     /* -- trim, in two phases so that many rows change together or not at all. NULL where not
      * trimmable. prepare reserves what apply will need (*spare, NULL if nothing); apply consumes it
-     * and cannot fail; discard gives it back. After an append in the open round, prepare for a
+     * and cannot fail; discard gives it back. prepare refuses, with SENNIT_RANGE, what the row can no
+     * longer give. After an append in the open round, prepare for a
      * length at or above the round's start cannot fail. -- */
     sennit_status (*trim_prepare)(struct sennit_cache *cache, const struct sn_row *row, uint64_t n_tokens,
                                   void **spare, struct sennit_error *err);
@@ -130,6 +131,9 @@ struct sn_family {
     sennit_status (*round_begin)(struct sennit_cache *cache, struct sennit_error *err);
     void (*round_commit)(struct sennit_cache *cache);
     sennit_status (*round_rollback)(struct sennit_cache *cache, const uint64_t *keep, struct sennit_error *err);
+    /* After either, rows at their final lengths, n_window still telling which rows grew. May be NULL: nothing was put
+     * off while the round was open. */
+    void (*round_closed)(struct sennit_cache *cache);
 
     /* -- prefill maintenance. May be NULL: nothing changes precision. -- */
     sennit_status (*begin_prefill)(struct sennit_cache *cache, struct sennit_error *err);
@@ -142,6 +146,9 @@ struct sn_family {
     void (*spans)(const struct sennit_cache *cache, uint32_t row, struct sennit_span_view *out);
     /* First retained position of a row. May be NULL: 0. */
     uint64_t (*first_pos)(const struct sennit_cache *cache, uint32_t row);
+    /* Positions from .. to - 1 of a row are gone, whatever is retained before them; from = to: none are. May be NULL:
+     * none ever are. */
+    void (*gap)(const struct sennit_cache *cache, uint32_t row, uint64_t *from, uint64_t *to);
     /* What a donor's view calls the stored type. May be NULL: the name of k_type. */
     const char *(*dtype)(const struct sennit_cache *cache);
     /* Owner's thread, worker 0's scratch. NULL in families without attention: SENNIT_UNSUPPORTED.

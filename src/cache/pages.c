@@ -54,7 +54,7 @@ uint64_t sn_table_own_bytes(const struct sn_paging *paging, const struct sn_tabl
 /* ---- pages and blocks
  * ---------------------------------------------------------------------------------------- */
 
-static struct sn_page *page_new(const struct sn_paging *paging)
+struct sn_page *sn_page_new(const struct sn_paging *paging)
 {
     struct sn_page *page = sn_cache_pool_alloc(paging->pool, sn_page_bytes(paging));
     if (page)
@@ -62,7 +62,7 @@ static struct sn_page *page_new(const struct sn_paging *paging)
     return page;
 }
 
-static void page_drop(const struct sn_paging *paging, struct sn_page *page)
+void sn_page_drop(const struct sn_paging *paging, struct sn_page *page)
 {
     assert(page->n_refs > 0);
     if (--page->n_refs == 0)
@@ -97,7 +97,7 @@ static void table_share(struct sn_table *to, const struct sn_table *from, uint32
 static void table_pop(const struct sn_paging *paging, struct sn_table *table, uint32_t n_pages)
 {
     while (table->n_pages > n_pages)
-        page_drop(paging, table->page[--table->n_pages]);
+        sn_page_drop(paging, table->page[--table->n_pages]);
 }
 
 void sn_table_ref(struct sn_table *tail)
@@ -145,12 +145,12 @@ static bool own_last_page(const struct sn_paging *paging, struct sn_table *tail,
     struct sn_page **last = &tail->page[tail->n_pages - 1];
     if ((*last)->n_refs == 1 && !paging->pool->hostile)
         return true;
-    struct sn_page *copy = page_new(paging);
+    struct sn_page *copy = sn_page_new(paging);
     if (!copy)
         return false;
     memcpy(copy->data, (*last)->data, paging->data_bytes);
     if (undo->copied)
-        page_drop(paging, *last); /* the block's copy held this reference; the old block has its own */
+        sn_page_drop(paging, *last); /* the block's copy held this reference; the old block has its own */
     else
         undo->old_page = *last;
     *last = copy;
@@ -183,7 +183,7 @@ static bool add_page(const struct sn_paging *paging, struct sn_table **tail)
             return false;
         *tail = block;
     }
-    struct sn_page *page = page_new(paging);
+    struct sn_page *page = sn_page_new(paging);
     if (!page)
         return false;
     (*tail)->page[(*tail)->n_pages++] = page;
@@ -209,7 +209,7 @@ void sn_table_settle(const struct sn_paging *paging, struct sn_growth *undo)
     if (undo->copied)
         sn_table_drop(paging, undo->old_tail);
     if (undo->old_page)
-        page_drop(paging, undo->old_page);
+        sn_page_drop(paging, undo->old_page);
     *undo = (struct sn_growth){0};
 }
 
@@ -229,7 +229,7 @@ void sn_table_undo(const struct sn_paging *paging, struct sn_table **tail, struc
         if (*tail && (*tail)->n_pages > undo->old_pages)
             table_pop(paging, *tail, undo->old_pages);
         if (undo->old_page) {
-            page_drop(paging, (*tail)->page[undo->old_pages - 1]);
+            sn_page_drop(paging, (*tail)->page[undo->old_pages - 1]);
             (*tail)->page[undo->old_pages - 1] = undo->old_page;
         }
     }

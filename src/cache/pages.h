@@ -58,6 +58,10 @@ static inline uint64_t sn_pages_of(const struct sn_paging *paging, uint64_t toke
     return tokens / paging->page_tokens + (tokens % paging->page_tokens != 0);
 }
 
+/* One page: NULL when memory is refused; with one reference. Dropping the last one releases it. */
+struct sn_page *sn_page_new(const struct sn_paging *paging);
+void sn_page_drop(const struct sn_paging *paging, struct sn_page *page);
+
 /* Bytes that a row of that many tokens takes when nothing is shared, as the allocator counts;
  * UINT64_MAX when it does not fit 64 bits. */
 uint64_t sn_paged_bytes(const struct sn_paging *paging, uint64_t tokens);

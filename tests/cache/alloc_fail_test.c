@@ -139,6 +139,11 @@ static bool run_script(const char *family, uint32_t page_tokens, bool hostile, u
                              .group = GROUP,
                              .scale = 0.5f}};
     small_geometry(family, &s.g);
+    if (s.g.config.window.tokens) { /* one that moves on */
+        s.g.config.window.tokens = 10;
+        s.g.config.window.slack = 30;
+        s.g.config.window.n_kept = 3;
+    }
     OK(sennit_pool_create(&s.pool, NULL, err));
     struct sn_heap *heap = s.pool->heap;
     size_t misc = atomic_load(&heap->used[SN_USE_MISC]);
@@ -230,5 +235,7 @@ int main(void)
     run_family("plain", 8, false);
     run_family("plain", 1, true);
     run_family("affine", 8, false);
+    run_family("window", 8, false);
+    run_family("window", 1, true);
     return 0;
 }

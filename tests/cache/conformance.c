@@ -1,4 +1,4 @@
-/* conformance --family F --ops N --seed S [--type f32|f16|bf16] [--hostile] [--verbose]
+/* conformance --family F --ops N --seed S [--type f32|f16|bf16] [--hostile] [--wrong N] [--verbose]
  *
  * Random operations over random geometries. After each one the accounting equals the allocator's;
  * every output of every append equals the row's solo replay to the bit (another pool, another
@@ -47,6 +47,8 @@ static uint32_t random_span(struct world *w, const struct mrow *row)
     else
         n = kind < 60 ? 1 : kind < 90 ? 1 + rng_below(&w->rng, 5) : 1 + rng_below(&w->rng, 130);
     uint64_t max = w->g.config.max_tokens ? w->g.config.max_tokens : UINT64_MAX, room = max - row->n;
+    if (w->family->bounded_spans && n > w->g.config.max_span)
+        n = w->g.config.max_span;
     if (row->n + n > w->max_len)
         n = row->n < w->max_len ? (uint32_t)(w->max_len - row->n) : 0;
     return n < room ? n : (uint32_t)room;
@@ -175,9 +177,12 @@ static bool op_trim(struct world *w)
     bool bypass = rng_chance(&w->rng, 30);
     uint64_t most = rng_chance(&w->rng, 20) ? shortest : shortest < 70 ? shortest : 70;
     uint64_t n = rng_below(&w->rng, (uint32_t)most + 1);
-    if (bypass && n > reach) {
+    bool gone = false;
+    for (uint32_t r = 0; r < m->n; r++)
+        gone |= m->rows[r]->n - n < retention_of(w->family, &w->g, m->rows[r]->high).trim_floor && n > 0;
+    if (gone || (bypass && n > reach)) {
         uint64_t before = cache_fingerprint(m->c);
-        REFUSED(SENNIT_RANGE, sennit_cache_trim(m->c, n, true, err));
+        REFUSED(SENNIT_RANGE, sennit_cache_trim(m->c, n, bypass, err));
         CHECK(cache_fingerprint(m->c) == before);
         return true;
     }
@@ -248,6 +253,7 @@ static bool op_round(struct world *w)
         OK(sennit_cache_spec_round_rollback(m->c, keep, err));
     for (uint32_t r = 0; r < m->n; r++)
         mrow_cut(w, m->rows[r], start[r] + keep[r]);
+    mcache_settled(m);
     for (uint32_t r = 0; r < m->n; r++)
         check_row(w, m, r);
     REFUSED(SENNIT_STATE, sennit_cache_spec_round_commit(m->c, err));
@@ -281,6 +287,15 @@ static bool op_donor(struct world *w)
     return true;
 }
 
+/* A trimmed row has let go of more than one that was only ever fed its tokens. */
+static uint64_t first_gone(const struct sennit_cache *cache, uint32_t row)
+{
+    uint64_t from = 0, to = 0;
+    if (cache->ops->gap)
+        cache->ops->gap(cache, row, &from, &to);
+    return to;
+}
+
 /* A record depends on the row's tokens alone, to the byte, unwritten storage included. */
 static void check_record(const struct msaved *s)
 {
@@ -306,7 +321,8 @@ static bool op_save(struct world *w)
     CHECK(writer.n_bytes == s->stream.n_bytes && writer.hash == NULL);
     s->copy = mrow_copy(w, m->rows[row]);
     s->copy->n_last = 0;
-    if (strcmp(sennit_cache_signature(m->c), sennit_cache_signature(s->copy->solo)) == 0)
+    bool same = strcmp(sennit_cache_signature(m->c), sennit_cache_signature(s->copy->solo)) == 0;
+    if (same && first_gone(m->c, row) == first_gone(s->copy->solo, 0))
         check_record(s);
     return true;
 }
@@ -367,6 +383,11 @@ static void misuse_append(struct world *w, struct mcache *m)
     REFUSED(SENNIT_RANGE, sennit_cache_append_begin(m->c, s, 1, heads, err));
     s[0] = (struct sennit_span){.row = 0, .pos = at, .n_tokens = 0};
     REFUSED(SENNIT_INVALID, sennit_cache_append_begin(m->c, s, 1, heads, err));
+    if (w->family->bounded_spans) {
+        uint32_t depth = w->g.config.round_depth, span = w->g.config.max_span;
+        s[0].n_tokens = (span > depth ? span : depth) + 1;
+        REFUSED(SENNIT_RANGE, sennit_cache_append_begin(m->c, s, 1, heads, err));
+    }
     if (w->g.config.max_tokens && w->g.config.max_tokens - at < UINT32_MAX) {
         s[0].n_tokens = (uint32_t)(w->g.config.max_tokens - at) + 1;
         REFUSED(SENNIT_RANGE, sennit_cache_append_begin(m->c, s, 1, heads, err));

@@ -25,3 +25,8 @@ void small_geometry(const char *family, struct geometry *g)
     if (f && f->small)
         f->small(g);
 }
+
+struct retention retention_of(const struct tested_family *family, const struct geometry *g, uint64_t high)
+{
+    return family->retention ? family->retention(g, high) : (struct retention){0};
+}

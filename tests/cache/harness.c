@@ -357,7 +357,11 @@ uint64_t cache_fingerprint(const struct sennit_cache *cache)
         struct sennit_span_view *views = must(calloc(n + 1, sizeof *views));
         cache->ops->spans(cache, i, views);
         uint8_t *data = canonical_spans(cache, views, n, i, cache->rows[i].n_tokens, &bytes);
-        uint64_t part[4] = {h, bytes ? XXH3_64bits(data, bytes) : 0, cache->rows[i].n_tokens, cache->rows[i].floor};
+        uint64_t from = 0, to = 0;
+        if (cache->ops->gap)
+            cache->ops->gap(cache, i, &from, &to);
+        uint64_t part[6] = {
+            h, bytes ? XXH3_64bits(data, bytes) : 0, cache->rows[i].n_tokens, cache->rows[i].floor, from, to};
         h = XXH3_64bits(part, sizeof part);
         free(data);
         free(views);

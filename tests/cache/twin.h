@@ -20,6 +20,12 @@ struct twin_ops {
                      const float *sink, double *out);
 };
 
+/* What a row that once held `high` tokens has let go: positions gap .. gap_end - 1. Its trim_floor is
+ * the shortest that it can be trimmed to. */
+struct retention {
+    uint64_t gap, gap_end, trim_floor;
+};
+
 /* What the suite must know of a family. Adding one: a file twin_<family>.c with a
  * `const struct tested_family tested_<family>`, and one line in tested.list. */
 struct tested_family {
@@ -41,6 +47,15 @@ struct tested_family {
      * returns what is wrong, NULL past the last variant. variant: from 1. NULL: there are none. */
     const char *(*spoil)(unsigned variant, struct sn_family *family);
     const char *oracles[2]; /* whose bits it must give: its own alone in a cache, and another family's (or NULL) */
+    /* Families whose rows let old tokens go; NULL: nothing is ever let go. */
+    struct retention (*retention)(const struct geometry *g, uint64_t high);
+    /* What of a row's canonical form (n_tokens, n_bytes) a later query reads; the rest becomes zeros. Goes
+     * with retention. */
+    void (*forget)(const struct geometry *g, uint64_t n_tokens, uint8_t *canonical, size_t n_bytes);
+    bool bounded_spans; /* a span above max_span is refused */
+    /* A cache of oracles[1] that gives the same bits, and its geometry into *g; NULL: the configuration with the
+     * other family's name does. */
+    void (*open_oracle)(struct sennit_cache **out, struct sennit_pool *pool, struct geometry *g);
     /* Calls visit for every object of one row's storage. */
     void (*walk)(const struct sennit_cache *cache, uint32_t row,
                  void (*visit)(void *ctx, const void *p, size_t bytes), void *ctx);
@@ -53,6 +68,9 @@ extern const struct tested_family *const tested_families[]; /* NULL-terminated *
 const struct tested_family *find_tested(const char *name);  /* NULL: not under the suite */
 /* g as the family's line in tested.list wants the small fixtures. */
 void small_geometry(const char *family, struct geometry *g);
+
+/* The retention of a row of the family, all zero where nothing is let go. */
+struct retention retention_of(const struct tested_family *family, const struct geometry *g, uint64_t high);
 
 /* ---- for families of keys and values (kv_common.c) ------------------------------------------------------------ */
 

@@ -106,6 +106,8 @@ void world_open(struct world *w, const struct tested_family *family, sennit_type
     if (hostile && family->paged)
         w->g.config.page_tokens = 1;
     w->g.config.max_span = 1 + rng_below(rng, 64);
+    if (family->bounded_spans && (w->long_rows || rng_chance(rng, 60)))
+        w->g.config.max_span = w->long_rows ? (uint32_t)w->max_len : 130;
     w->g.config.round_depth = 2 + rng_below(rng, 9);
     w->g.config.n_snapshots = rng_below(rng, 3);
     w->g.scale = 1.0f / sqrtf((float)d_q_of(&w->g));
@@ -146,12 +148,15 @@ struct mrow *mrow_new(struct world *w)
 {
     struct mrow *row = must(calloc(1, sizeof *row));
     const char *const *oracles = w->family->oracles;
-    bool other = oracles[1] && rng_chance(&w->rng, 12); /* the naive one is slow */
+    bool other = oracles[1] && !w->wrong && rng_chance(&w->rng, 12); /* the naive one is slow */
     row->solo_g = w->g;
     row->solo_g.config.family = oracles[other];
     if (w->family->paged) /* the page size changes nothing: the row alone has another */
         row->solo_g.config.page_tokens = other ? 0 : random_page_tokens(&w->rng);
-    row->solo = new_cache(w, w->solo_pool, &row->solo_g.config, 1);
+    if (other && w->family->open_oracle)
+        w->family->open_oracle(&row->solo, w->solo_pool, &row->solo_g);
+    else
+        row->solo = new_cache(w, w->solo_pool, &row->solo_g.config, 1);
     row->twin_ops = w->family->twin;
     row->twin = row->twin_ops->create(&w->g);
     return row;
@@ -186,6 +191,8 @@ static void solo_append(struct world *w, struct mrow *row, const uint64_t *token
     struct step_options options = {.rng = rng_chance(&w->rng, 50) ? &w->rng : NULL};
     for (uint32_t at = 0, cut; at < n; at += cut) {
         cut = n - at > 1 && rng_chance(&w->rng, 60) ? 1 + rng_below(&w->rng, n - at) : n - at;
+        if (w->family->bounded_spans && cut > w->g.config.max_span)
+            cut = w->g.config.max_span;
         struct work_span span = {.tokens = tokens + at, .n_tokens = cut, .out = out ? out + at * width : NULL};
         OK(run_step(row->solo, &row->solo_g, &span, 1, &options, err));
     }
@@ -199,6 +206,7 @@ struct mrow *mrow_copy(struct world *w, const struct mrow *row)
         solo_append(w, copy, row->tokens, (uint32_t)row->n, NULL);
     }
     copy->n_last = row->n_last;
+    copy->high = row->high;
     return copy;
 }
 
@@ -213,10 +221,17 @@ void mrow_cut(struct world *w, struct mrow *row, uint64_t n_tokens)
     if (n_tokens > 0)
         solo_append(w, kept, row->tokens, (uint32_t)n_tokens, NULL);
     kept->n_last = row->n_last;
+    kept->high = n_tokens > 0 ? row->high : 0;
     struct mrow old = *row;
     *row = *kept;
     *kept = old;
     mrow_free(kept);
+}
+
+void mcache_settled(struct mcache *m)
+{
+    for (uint32_t i = 0; i < m->n; i++)
+        m->rows[i]->high = m->rows[i]->n > m->rows[i]->high ? m->rows[i]->n : m->rows[i]->high;
 }
 
 void mcache_dispose(struct mcache *m)
@@ -316,15 +331,26 @@ void mcache_append(struct world *w, struct mcache *m, const uint32_t *n, bool wi
         free(spans[i].out);
         free(solo[i]);
     }
+    if (!m->c->round_open)
+        mcache_settled(m);
 }
 
 /* ---- checks ---------------------------------------------------------------------------------- */
+
+/* What the row alone stores, and the row in the batch must. */
+static uint8_t *canonical_solo(const struct world *w, const struct mrow *row, size_t *n)
+{
+    uint8_t *solo = canonical_row(row->solo, 0, n);
+    if (w->family->forget && solo)
+        w->family->forget(&w->g, row->n, solo, *n);
+    return solo;
+}
 
 void check_row(struct world *w, const struct mcache *m, uint32_t r)
 {
     size_t n, n_solo;
     const struct mrow *row = m->rows[r];
-    uint8_t *got = canonical_row(m->c, r, &n), *solo = canonical_row(row->solo, 0, &n_solo);
+    uint8_t *got = canonical_row(m->c, r, &n), *solo = canonical_solo(w, row, &n_solo);
     if (n != n_solo)
         die("row %u stores %zu bytes, alone %zu", r, n, n_solo);
     for (size_t i = 0; n > 0 && memcmp(got, solo, n) != 0 && i < n; i++)
@@ -346,6 +372,9 @@ void check_questions(struct world *w, const struct mcache *m)
         uint64_t n = m->rows[r]->n;
         CHECK(sennit_cache_row_offset(m->c, r) == n && sennit_cache_left_pad(m->c, r) == 0);
         CHECK(sennit_cache_can_publish_row(m->c, r, n) && !sennit_cache_can_publish_row(m->c, r, n + 1));
+        uint64_t least = retention_of(w->family, &w->g, m->rows[r]->high).trim_floor;
+        CHECK(least == 0 || !sennit_cache_can_publish_row(m->c, r, least - 1));
+        CHECK(!w->family->retention || sennit_cache_can_publish_row(m->c, r, least));
         CHECK(w->family->changes_precision || sennit_cache_max_append_tokens(m->c, r) == SENNIT_UNBOUNDED);
         head = n > head ? n : head;
     }
@@ -359,10 +388,11 @@ void check_questions(struct world *w, const struct mcache *m)
     CHECK(w->family->changes_precision || sennit_cache_minimum_reusable_offset(m->c, -1) == 0);
 }
 
-/* First retained position of a row alone. */
-static uint64_t first_pos(const struct sennit_cache *solo)
+/* First retained position of a row. */
+static uint64_t first_pos(const struct world *w, const struct mrow *row)
 {
-    return solo->ops->first_pos ? solo->ops->first_pos(solo, 0) : 0;
+    struct retention kept = retention_of(w->family, &w->g, row->high);
+    return kept.gap == 0 ? kept.gap_end : 0;
 }
 
 static void check_donor_rows(struct world *w, const struct mdonor *d)
@@ -371,16 +401,29 @@ static void check_donor_rows(struct world *w, const struct mdonor *d)
     for (uint32_t r = 0; r < d->n; r++) {
         size_t n, n_solo;
         uint64_t tokens = d->copy[r]->n;
-        CHECK(d->rows->offsets[r] == tokens && d->rows->starts[r] == first_pos(d->copy[r]->solo) &&
+        CHECK(d->rows->offsets[r] == tokens && d->rows->starts[r] == first_pos(w, d->copy[r]) &&
               d->rows->ends[r] == tokens);
         uint8_t *got = canonical_spans(sn_donor_cache(d->rows), d->rows->planes, d->rows->n_planes, r, tokens, &n);
-        uint8_t *solo = canonical_row(d->copy[r]->solo, 0, &n_solo);
+        uint8_t *solo = canonical_solo(w, d->copy[r], &n_solo);
         if (n != n_solo || (n && memcmp(got, solo, n) != 0))
             die("donor row %u changed after its capture", r);
         free(got);
         free(solo);
     }
     w->n_states += d->n;
+}
+
+/* Which of row r's keys 0 .. n - 1 a view shows: those that are there and that the mask, which counts from the view's
+ * first position, does not hide. out: [n_q][n]. */
+static void show_keys(const struct world *w, const struct mdonor *d, uint32_t r, uint32_t n_q, const uint8_t *mask,
+                      uint8_t *out)
+{
+    struct retention kept = retention_of(w->family, &w->g, d->copy[r]->high);
+    uint64_t n = d->copy[r]->n, start = d->view->starts[r];
+    CHECK(start == first_pos(w, d->copy[r]));
+    for (size_t t = 0; t < n_q; t++)
+        for (uint64_t p = 0; p < n; p++)
+            out[t * n + p] = (p < kept.gap || p >= kept.gap_end) && (!mask || mask[t * d->view->width + (p - start)]);
 }
 
 /* The view's rows against views of the same rows alone, and one query of each against the textbook.
@@ -403,10 +446,15 @@ static void check_view(struct world *w, const struct mdonor *d)
     for (uint32_t r = 0; r < n; r++) {
         struct sennit_donor_attention *alone;
         OK(sennit_cache_capture_donor_attention(d->copy[r]->solo, &alone, err));
-        uint8_t *row_mask = must(calloc(n_q * alone->width + 1, 1));
-        for (size_t t = 0; t < n_q; t++)
-            memcpy(row_mask + t * alone->width, mask + (r * n_q + t) * width, alone->width);
-        OK(sennit_donor_attend(alone, q + r * q_row, heads, n_q, w->g.scale, masked ? row_mask : NULL, solo_out,
+        bool hidden = masked || w->family->retention;
+        uint8_t *all_mask = must(calloc(n_q * (d->copy[r]->n + 1), 1)), *solo_mask = all_mask;
+        show_keys(w, d, r, n_q, masked ? mask + r * n_q * width : NULL, all_mask);
+        if (alone->starts[0] > 0) { /* from its first key on */
+            solo_mask = must(calloc(n_q * (alone->width + 1), 1));
+            for (size_t t = 0; t < n_q; t++)
+                memcpy(solo_mask + t * alone->width, all_mask + t * d->copy[r]->n + alone->starts[0], alone->width);
+        }
+        OK(sennit_donor_attend(alone, q + r * q_row, heads, n_q, w->g.scale, hidden ? solo_mask : NULL, solo_out,
                                err));
         if (memcmp(solo_out, out + r * o_row, o_row * sizeof *out) != 0)
             die("donor attention of row %u differs from the row alone", r);
@@ -414,11 +462,13 @@ static void check_view(struct world *w, const struct mdonor *d)
         float cap = w->g.soft_cap;
         w->g.soft_cap = 0; /* donors have none */
         hold_against_twin(w, d->copy[r], q + r * q_row + (head * n_q + t) * d_q, head, d->copy[r]->n,
-                          masked ? row_mask + t * alone->width : NULL, NULL,
+                          hidden ? all_mask + t * d->copy[r]->n : NULL, NULL,
                           out + r * o_row + (head * n_q + t) * d_v);
         w->g.soft_cap = cap;
         sennit_donor_attention_free(alone);
-        free(row_mask);
+        if (solo_mask != all_mask)
+            free(solo_mask);
+        free(all_mask);
     }
     free(q);
     free(out);

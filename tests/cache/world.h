@@ -11,6 +11,7 @@ enum { MAX_ROWS = 9, MAX_SERIAL = 7, MAX_DONORS = 3, MAX_SAVED = 3, N_WORKERS = 
 struct mrow {
     uint64_t *tokens, n, cap;
     uint64_t n_last; /* how far bypass reaches */
+    uint64_t high;   /* the most tokens that the row in the batch has had outside rounds */
     struct sennit_cache *solo;
     struct geometry solo_g; /* its own page size */
     const struct twin_ops *twin_ops;
@@ -68,6 +69,9 @@ struct mrow *mrow_new(struct world *w);
 struct mrow *mrow_copy(struct world *w, const struct mrow *row); /* replayed alone from its first token */
 void mrow_free(struct mrow *row);
 void mrow_cut(struct world *w, struct mrow *row, uint64_t n_tokens); /* a fresh replay of what is left */
+
+/* Rows stand, outside rounds, where they now do. */
+void mcache_settled(struct mcache *m);
 
 void mcache_dispose(struct mcache *m);
 /* Appends to some rows and holds the outputs against solo replay and twin. Tokens per row n[i], 0 =
