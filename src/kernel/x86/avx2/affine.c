@@ -46,7 +46,7 @@ INLINE v16 store_codes(int8_t *to, v16 x)
 struct coded;
 typedef void score_fn(const struct coded *x, const uint8_t *codes, const uint16_t *scale, const uint16_t *bias,
                       size_t n_groups, size_t group, float *s);
-enum { SCORE_KEYS = 16 }; /* of one pass */
+enum { SCORE_KEYS = 16, SCORE_WALKS = 2 }; /* of one pass */
 static score_fn *const score8_table[7], *const score4_table[7];
 
 /* 16 registers: 3 x 2 x 2 accumulators, or 6 x 2. */
@@ -102,6 +102,7 @@ INLINE __m256 scored(__m256i t, const uint16_t *scale, const uint16_t *bias, flo
         S_SPLIT ROWS_##R(S_HALVES)                                                                                   \
     }
 #define S_SPLIT                                                                                                      \
+    prefetch_lines(ahead, x->ahead_step), ahead += x->ahead_step;                                                    \
     const __m256i k = _mm256_loadu_si256((const void *)(codes + half * 32 + 64 * i));                                \
     const __m256i low = _mm256_and_si256(k, mask), high = _mm256_and_si256(_mm256_srli_epi16(k, 4), mask);
 #define S_FLOAT(r)                                                                                                   \
@@ -113,6 +114,7 @@ INLINE __m256 scored(__m256i t, const uint16_t *scale, const uint16_t *bias, flo
     static void score##B##_##R(const struct coded *x, const uint8_t *first, const uint16_t *scale,                   \
                                const uint16_t *bias, size_t n_groups, size_t group, float *s)                        \
     {                                                                                                                \
+        uintptr_t ahead = x->ahead;                                                                                  \
         const __m256i mask = _mm256_set1_epi8(15);                                                                   \
         for (size_t half = 0; half < 2; half++) {                                                                    \
             const uint8_t *codes = first;                                                                            \

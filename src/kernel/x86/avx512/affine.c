@@ -24,6 +24,14 @@ INLINE v16 v_halves(const uint16_t *p)
     return vn_load_f16(p);
 }
 
+/* acc + *x * code. Inline assembly because the operand can be broadcast from memory at no cost, and compilers prefer
+ * a register for what is used twice. */
+INLINE v16 v_fma_from(const float *x, v16 code, v16 acc)
+{
+    __asm__("vfmadd231ps %2%{1to16%}, %1, %0" : "+v"(acc) : "v"(code), "m"(*x));
+    return acc;
+}
+
 /* Rounds 16 numbers within the range of a byte to nearest even and stores them; returns them. */
 INLINE v16 store_codes(int8_t *to, v16 x)
 {
@@ -35,7 +43,7 @@ INLINE v16 store_codes(int8_t *to, v16 x)
 struct coded;
 typedef void score_fn(const struct coded *x, const uint8_t *codes, const uint16_t *scale, const uint16_t *bias,
                       size_t n_groups, size_t group, float *s);
-enum { SCORE_KEYS = 32 }; /* of one pass: two vectors of 16 */
+enum { SCORE_KEYS = 32, SCORE_WALKS = 1 }; /* of one pass: two vectors of 16 */
 static score_fn *const score8_table[7], *const score4_table[7];
 
 #define VALUES_OF(X, B, N) X(B, 1, N) X(B, 2, N) X(B, 3, N) X(B, 4, N) X(B, 5, N) X(B, 6, N)
@@ -77,15 +85,18 @@ INLINE __m512i four_codes(const int8_t *q)
 #define S_PUT(r)                                                                                                     \
     v_store(s + 64 * r, a##r##0);                                                                                    \
     v_store(s + 64 * r + 16, a##r##1);
+#define AHEAD prefetch_lines(ahead, x->ahead_step), ahead += x->ahead_step;
 /* One group of dimensions of 2 x 16 keys. */
 #define S_DOTS_8(R)                                                                                                  \
     for (size_t i = 0; i < group / 4; i++) {                                                                         \
+        AHEAD                                                                                                        \
         const __m512i k0 = _mm512_loadu_si512(codes + 64 * i), k1 = _mm512_loadu_si512(codes + second + 64 * i);     \
         ROWS_##R(S_BYTES)                                                                                            \
     }                                                                                                                \
     codes += 16 * group;
 #define S_DOTS_4(R)                                                                                                  \
     for (size_t i = 0; i < group / 8; i++) {                                                                         \
+        AHEAD                                                                                                        \
         const __m512i k0 = _mm512_loadu_si512(codes + 64 * i), k1 = _mm512_loadu_si512(codes + second + 64 * i);     \
         const __m512i low = _mm512_set1_epi8(15), l0 = _mm512_and_si512(k0, low), l1 = _mm512_and_si512(k1, low);    \
         const __m512i h0 = _mm512_and_si512(_mm512_srli_epi16(k0, 4), low);                                          \
@@ -99,6 +110,7 @@ INLINE __m512i four_codes(const int8_t *q)
                                const uint16_t *bias, size_t n_groups, size_t group, float *s)                        \
     {                                                                                                                \
         const size_t second = n_groups * group * 2 * B;                                                              \
+        uintptr_t ahead = x->ahead;                                                                                  \
         ROWS_##R(S_QUERY) for (size_t g = 0; g < n_groups; g++)                                                      \
         {                                                                                                            \
             ROWS_##R(S_ZERO) S_DOTS_##B(R) const v16 scale0 = v_halves(scale + 16 * g),                              \
