@@ -130,6 +130,14 @@ sennit_status sn_attend_donor(struct sennit_cache *cache, uint32_t row, const st
 
 /* Inside `segment`: an attention slot's arguments but for where keys and values are. */
 struct sn_attn_args sn_attend_args(const struct sn_attend_job *job, const struct sn_attend_segment *segment);
+/* For the table of a family that uses the driver. */
+/* clang-format off */
+#define SN_ATTEND_SLOTS \
+    .attend_plan = sn_attend_plan, \
+    .attend_item = sn_attend_item, \
+    .attend_merge = sn_attend_merge
+/* clang-format on */
+
 /* Inside `segment`: runs an attention slot over panels in the kernel's layout, [n_chunks] each; the pointers of
  * chunks that nobody sees are replaced. */
 void sn_attend_slot(const struct sn_attend_job *job, const struct sn_attend_segment *segment, sn_attn_fn fn,

@@ -67,6 +67,32 @@ void sn_paged_step_tile(struct sennit_cache *cache, uint32_t span_index, uint32_
                         sennit_role role, uint32_t first_head, uint32_t n_heads, const float *data,
                         size_t token_stride, uint32_t worker);
 
+/* All of them for a family's table: what belongs to rows, and what belongs to the object and its steps, which some
+ * families replace. */
+/* clang-format off */
+#define SN_PAGED_ROW_SLOTS \
+    .storage_bytes = sn_paged_storage_bytes, \
+    .reserve_bytes = sn_paged_reserve_bytes, \
+    .bytes_per_token = sn_paged_bytes_per_token, \
+    .row_bytes = sn_paged_row_bytes, \
+    .row_copy = sn_paged_row_copy, \
+    .row_drop = sn_paged_row_drop, \
+    .trim_prepare = sn_paged_trim_prepare, \
+    .trim_apply = sn_paged_trim_apply, \
+    .trim_discard = sn_paged_trim_discard, \
+    .n_spans = sn_paged_n_spans, \
+    .spans = sn_paged_spans, \
+    .body_bytes = sn_paged_body_bytes, \
+    .save_body = sn_paged_save_body, \
+    .load_body = sn_paged_load_body
+#define SN_PAGED_STEP_SLOTS \
+    .release = sn_paged_release, \
+    .step_begin = sn_paged_step_begin, \
+    .step_tile = sn_paged_step_tile, \
+    .step_commit = sn_paged_step_commit, \
+    .step_abort = sn_paged_step_abort
+/* clang-format on */
+
 /* row_bytes and row_fill of struct sn_attend_ops: row_data is struct sn_page *[pages], page p at index p. */
 size_t sn_paged_list_bytes(const struct sn_attend_source *src, uint64_t n_tokens);
 void sn_paged_list(const struct sn_attend_source *src, uint64_t n_tokens, void *out);

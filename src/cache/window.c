@@ -584,7 +584,5 @@ const struct sn_family sn_family_window = {
     .step_tile = window_step_tile,
     .step_commit = window_step_commit,
     .step_abort = window_step_abort,
-    .attend_plan = sn_attend_plan,
-    .attend_item = sn_attend_item,
-    .attend_merge = sn_attend_merge,
+    SN_ATTEND_SLOTS,
 };
