@@ -126,10 +126,11 @@ static uint64_t fingerprint(const struct script *s)
 
 /* The n-th allocation after the pool's creation fails. Returns false when there were fewer; *result
  * = the end state. */
-static bool run_script(const char *family, uint32_t page_tokens, bool hostile, uint64_t n, uint64_t *result)
+static bool run_script(const struct tested_family *tested, uint32_t page_tokens, bool hostile, uint64_t n,
+                       uint64_t *result)
 {
-    struct script s = {.g = {.config = {.family = family,
-                                        .n_kv_heads = H,
+    const char *family = tested->name;
+    struct script s = {.g = {.config = {.n_kv_heads = H,
                                         .d_k = DK,
                                         .d_v = DV,
                                         .k_type = SENNIT_F16,
@@ -138,7 +139,7 @@ static bool run_script(const char *family, uint32_t page_tokens, bool hostile, u
                                         .round_depth = 8},
                              .group = GROUP,
                              .scale = 0.5f}};
-    small_geometry(family, &s.g);
+    small_geometry(tested, &s.g);
     if (s.g.config.window.tokens) { /* one that moves on */
         s.g.config.window.tokens = 10;
         s.g.config.window.slack = 30;
@@ -217,9 +218,10 @@ static void pool_creation(void)
 
 static void run_family(const char *family, uint32_t page_tokens, bool hostile)
 {
+    const struct tested_family *tested = find_tested(family);
     uint64_t want, got, n = 1;
-    CHECK(!run_script(family, page_tokens, hostile, 0, &want));
-    for (; run_script(family, page_tokens, hostile, n, &got); n++)
+    CHECK(!run_script(tested, page_tokens, hostile, 0, &want));
+    for (; run_script(tested, page_tokens, hostile, n, &got); n++)
         if (got != want)
             die("%s: after failure %llu the script ended in another state", family, (unsigned long long)n);
     CHECK(n > 20);
@@ -230,8 +232,9 @@ static void run_family(const char *family, uint32_t page_tokens, bool hostile)
 int main(void)
 {
     pool_creation();
-    for (const char *const *family = sennit_cache_families(); *family; family++)
-        run_family(*family, 0, false);
+    all_families_are_tested();
+    for (const struct tested_family *const *f = tested_families; *f; f++)
+        run_family((*f)->name, 0, false);
     run_family("plain", 8, false);
     run_family("plain", 1, true);
     run_family("affine", 8, false);

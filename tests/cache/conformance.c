@@ -541,7 +541,7 @@ static void go_wrong(const struct tested_family *f, unsigned variant)
 {
     static struct sn_family wrong;
     const struct sn_family *const *right = sn_families;
-    while (strcmp((*right)->name, f->name) != 0)
+    while (strcmp((*right)->name, family_of(f)) != 0)
         right++;
     wrong = **right;
     const char *what = f->spoil ? f->spoil(variant, &wrong) : NULL;

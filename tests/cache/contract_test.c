@@ -18,21 +18,20 @@ struct fixture {
     struct rng rng;
 };
 
-static const char *family;   /* the one under test */
-static uint32_t page_tokens; /* and its page size; 0 = 64 */
+static const struct tested_family *tested; /* the line under test */
+static const char *family;                 /* its family */
+static uint32_t page_tokens;               /* and its page size; 0 = 64 */
 
 /* Recurrent state has no keys, element types, pages, trims or donors; recurrent_test.c has its own cases. */
 static bool no_keys(void)
 {
-    const struct tested_family *f = find_tested(family);
-    return f && f->no_keys;
+    return tested->no_keys;
 }
 
 static void open_fixture(struct fixture *f, uint32_t n_workers)
 {
     *f = (struct fixture){.rng = {5}};
-    f->g = (struct geometry){.config = {.family = family,
-                                        .n_kv_heads = H,
+    f->g = (struct geometry){.config = {.n_kv_heads = H,
                                         .d_k = DK,
                                         .d_v = DV,
                                         .k_type = SENNIT_F16,
@@ -41,7 +40,7 @@ static void open_fixture(struct fixture *f, uint32_t n_workers)
                                         .round_depth = 8},
                              .group = GROUP,
                              .scale = 0.25f};
-    small_geometry(family, &f->g);
+    small_geometry(tested, &f->g);
     struct sennit_pool_options options = {.n_workers = n_workers};
     OK(sennit_pool_create(&f->pool, &options, err));
     sn_cache_pool_set_poison(f->pool, true);
@@ -304,7 +303,7 @@ static void projected_bytes_are_exact(void **state)
             assert_true(projected >= last);
             last = projected;
         }
-        if (!find_tested(family)->retention) /* a row that lets go of old tokens has a bound */
+        if (!tested->retention) /* a row that lets go of old tokens has a bound */
             assert_int_equal(sennit_cache_projected_bytes(c, UINT64_MAX), UINT64_MAX);
         sennit_cache_dispose(&c);
         sennit_cache_dispose(&empty);
@@ -322,8 +321,7 @@ static void projected_bytes_are_exact(void **state)
 /* Rows are chains of page tables: what the next tests look into. Lists that let pages go have tests of their own. */
 static bool chained(void)
 {
-    const struct tested_family *f = find_tested(family);
-    return f->paged && !f->retention;
+    return tested->paged && !tested->retention;
 }
 
 /* The reserve covers what snapshots and an open round make a row hold. */
@@ -685,7 +683,6 @@ static void decode_equals_prefill(void **state)
         feed_row(&f, a, 0, BEFORE + i, 1, one[i]);
     feed_row(&f, b, 0, BEFORE, LAST, many[0]);
     assert_memory_equal(one, many, sizeof one);
-    const struct tested_family *tested = find_tested(family);
     struct geometry other_g = f.g;
     if (tested->oracles[1]) {
         other_g.config.family = tested->oracles[1];
@@ -772,7 +769,7 @@ static void page_sizes_are_kinds(void **state)
         REFUSED(SENNIT_INVALID, sennit_cache_create(&other, f.pool, &config, 1, err));
     }
     config.page_tokens = 16;
-    if (!find_tested(family)->paged) {
+    if (!tested->paged) {
         REFUSED(SENNIT_INVALID, sennit_cache_create(&other, f.pool, &config, 1, err));
         sennit_cache_dispose(&c);
         close_fixture(&f);
@@ -857,17 +854,20 @@ int main(void)
         cmocka_unit_test(hostile_storage_moves),
     };
     int failed = 0;
-    for (const char *const *name = sennit_cache_families(); *name; name++) {
-        family = *name;
-        printf("family %s\n", family);
-        failed += cmocka_run_group_tests_name(family, tests, NULL, NULL);
+    all_families_are_tested();
+    for (const struct tested_family *const *f = tested_families; *f; f++) {
+        tested = *f;
+        family = family_of(tested);
+        printf("family %s\n", tested->name);
+        failed += cmocka_run_group_tests_name(tested->name, tests, NULL, NULL);
     }
     page_tokens = 4;
     for (const struct tested_family *const *f = tested_families; *f; f++) {
-        if (!(*f)->paged)
+        tested = *f;
+        family = family_of(tested);
+        if (!tested->paged)
             continue;
-        family = (*f)->name;
-        printf("family %s, pages of 4\n", family);
+        printf("family %s, pages of 4\n", tested->name);
         failed += cmocka_run_group_tests_name("pages of 4", tests, NULL, NULL);
     }
     return failed != 0;

@@ -19,11 +19,22 @@ const struct tested_family *find_tested(const char *name)
     return NULL;
 }
 
-void small_geometry(const char *family, struct geometry *g)
+void small_geometry(const struct tested_family *f, struct geometry *g)
 {
-    const struct tested_family *f = find_tested(family);
-    if (f && f->small)
+    g->config.family = family_of(f);
+    if (f->small)
         f->small(g);
+}
+
+void all_families_are_tested(void)
+{
+    for (const char *const *name = sennit_cache_families(); *name; name++) {
+        bool found = false;
+        for (const struct tested_family *const *f = tested_families; *f; f++)
+            found |= strcmp(family_of(*f), *name) == 0 || ((*f)->also && strcmp((*f)->also, *name) == 0);
+        if (!found)
+            die("family '%s' has no line in tested.list", *name);
+    }
 }
 
 struct retention retention_of(const struct tested_family *family, const struct geometry *g, uint64_t high)

@@ -318,7 +318,7 @@ sennit_status run_step(struct sennit_cache *cache, const struct geometry *g, con
 static const struct tested_family *tested(const struct sennit_cache *cache)
 {
     const struct tested_family *const *f = tested_families;
-    while (*f && strcmp((*f)->name, cache->ops->name) != 0)
+    while (*f && strcmp(family_of(*f), cache->ops->name) != 0)
         f++;
     if (!*f)
         die("family '%s' has no line in tested.list", cache->ops->name);

@@ -30,10 +30,17 @@ struct retention {
  * `const struct tested_family tested_<family>`, and one line in tested.list. */
 struct tested_family {
     const char *name;
+    /* Of the cache under test, where several lines are of one family, each with an arrangement of its own; NULL: the
+     * line's name. */
+    const char *family;
+    const char *also; /* another family that this line is the test of, because none of its caches stands alone */
     const struct twin_ops *twin;
     /* Draws config and group; config.family, page_tokens and what rounds and snapshots need are set by the suite.
      * large: the few worlds of real heads and dimensions. */
     void (*geometry)(struct rng *rng, struct geometry *g, sennit_type type, bool large);
+    /* After the suite has set what is its own (page_tokens, bounds, scale, soft_cap, sinks), for the batch and for
+     * every row alone: what follows from it in the parts of an arrangement. NULL: nothing. */
+    void (*settle)(struct rng *rng, struct geometry *g);
     /* Turns the small fixtures of contract_test.c and alloc_fail_test.c (2 heads of 2 queries, f16, dimensions that
      * are multiples of 32) into ones of this family. NULL: they fit as they are. */
     void (*small)(struct geometry *g);
@@ -66,8 +73,14 @@ struct tested_family {
 };
 extern const struct tested_family *const tested_families[]; /* NULL-terminated */
 const struct tested_family *find_tested(const char *name);  /* NULL: not under the suite */
-/* g as the family's line in tested.list wants the small fixtures. */
-void small_geometry(const char *family, struct geometry *g);
+static inline const char *family_of(const struct tested_family *f)
+{
+    return f->family ? f->family : f->name;
+}
+/* g as the line wants the small fixtures; config.family and the bounds are set. */
+void small_geometry(const struct tested_family *f, struct geometry *g);
+/* Dies unless every family of the library has a line. */
+void all_families_are_tested(void);
 
 /* The retention of a row of the family, all zero where nothing is let go. */
 struct retention retention_of(const struct tested_family *family, const struct geometry *g, uint64_t high);

@@ -78,7 +78,7 @@ struct sennit_cache *new_cache(struct world *w, struct sennit_pool *pool, const 
 {
     struct sennit_cache *c;
     OK(sennit_cache_create(&c, pool, config, n_rows, err));
-    if (w->wrong && strcmp(config->family, w->family->name) == 0)
+    if (w->wrong && strcmp(config->family, family_of(w->family)) == 0)
         c->ops = w->wrong;
     return c;
 }
@@ -101,7 +101,7 @@ void world_open(struct world *w, const struct tested_family *family, sennit_type
         long_geometry(w);
     if (index % 16 == 3)
         segmented_geometry(w);
-    w->g.config.family = family->name;
+    w->g.config.family = family_of(family);
     w->g.config.page_tokens = family->paged ? random_page_tokens(rng) : 0;
     if (hostile && family->paged)
         w->g.config.page_tokens = 1;
@@ -115,6 +115,8 @@ void world_open(struct world *w, const struct tested_family *family, sennit_type
     for (size_t i = 0; i < SN_ARRAY_LEN(w->sinks); i++)
         w->sinks[i] = (float)rng_below(rng, 100) * 0.05f - 2.0f;
     w->g.sinks = rng_chance(rng, 30) ? w->sinks : NULL;
+    if (family->settle)
+        family->settle(rng, &w->g);
     w->pool = open_pool(rng);
     sn_cache_pool_set_hostile(w->pool, hostile);
     w->solo_pool = open_pool(rng);
@@ -153,6 +155,8 @@ struct mrow *mrow_new(struct world *w)
     row->solo_g.config.family = oracles[other];
     if (w->family->paged) /* the page size changes nothing: the row alone has another */
         row->solo_g.config.page_tokens = other ? 0 : random_page_tokens(&w->rng);
+    if (w->family->settle)
+        w->family->settle(&w->rng, &row->solo_g);
     if (other && w->family->open_oracle)
         w->family->open_oracle(&row->solo, w->solo_pool, &row->solo_g);
     else
@@ -384,7 +388,7 @@ void check_questions(struct world *w, const struct mcache *m)
     CHECK(sennit_cache_rope_offset_arr(m->c, positions) == ragged);
     for (uint32_t r = 0; r < m->n && ragged; r++)
         CHECK(positions[r] == (int32_t)m->rows[r]->n);
-    CHECK(strncmp(sennit_cache_signature(m->c), w->family->name, strlen(w->family->name)) == 0);
+    CHECK(strncmp(sennit_cache_signature(m->c), family_of(w->family), strlen(family_of(w->family))) == 0);
     CHECK(w->family->changes_precision || sennit_cache_minimum_reusable_offset(m->c, -1) == 0);
 }
 
