@@ -123,6 +123,51 @@ struct sennit_cache_config {
 /* Names of the families, NULL-terminated, borrowed for ever. Any thread. */
 SENNIT_API const char *const *sennit_cache_families(void);
 
+/* Groups of fields of a configuration. What every family takes (family, max_tokens, max_span, round_depth,
+ * n_snapshots, role) is in none. */
+typedef enum sennit_cache_fields {
+    SENNIT_FIELDS_HEADS = 1, /* n_kv_heads, d_k, d_v */
+    SENNIT_FIELDS_TYPES = 2, /* k_type, v_type */
+    SENNIT_FIELDS_PAGES = 4, /* page_tokens */
+    SENNIT_FIELDS_CODE = 8,
+    SENNIT_FIELDS_WINDOW = 16,
+    SENNIT_FIELDS_START = 32,
+    SENNIT_FIELDS_RECURRENT = 64,
+    SENNIT_FIELDS_MLA = 128,
+    SENNIT_FIELDS_INDEX = 256,
+    SENNIT_FIELDS_INNER = 512, /* inner, n_inner */
+    SENNIT_FIELDS_SOURCE = 1024
+} sennit_cache_fields;
+
+/* The lengths at which a row can be published (sennit_cache_can_publish_row). */
+typedef enum sennit_publish_rule {
+    SENNIT_PUBLISH_ANY,      /* all from its floor to its count */
+    SENNIT_PUBLISH_RETAINED, /* those among them whose state is still there */
+    SENNIT_PUBLISH_EXACT     /* its count alone */
+} sennit_publish_rule;
+
+/* What a family takes and can do: its entry in the table that the calls themselves go by. */
+struct sennit_cache_family_info {
+    const char *name;
+    uint32_t fields;      /* sennit_cache_fields that mean something to it; the others must be zero */
+    bool trimmable;       /* sennit_cache_is_trimmable */
+    bool replays_rounds;  /* a rolled-back round runs the tokens that it keeps again; false: drops the others */
+    bool donor_rows;      /* capture_donor_rows gives planes */
+    bool donor_attention; /* capture_donor_attention gives a view */
+    bool composed;        /* made of parts: trimmable and publish are the example's, another's what its parts allow */
+    bool precision_change; /* max_append_tokens, floors and prefill maintenance are not those of a plain row */
+    bool bounded_span;     /* a span above max_span (in a round: above round_depth, where that is more) is refused */
+    bool left_pads;        /* left_pad can be above 0 */
+    bool copies_rows;      /* merge, extract and clone copy tokens; false: references */
+    sennit_publish_rule publish;
+    /* A configuration of this family, of usual size. Borrowed for ever, constants in it too. "donor": with a source
+     * of one's own. */
+    const struct sennit_cache_config *example;
+};
+/* SENNIT_NOT_FOUND for an unknown family (the message lists them). Any thread. */
+SENNIT_API sennit_status sennit_cache_family_info(const char *name, struct sennit_cache_family_info *out,
+                                                  struct sennit_error *err);
+
 /* An empty layout (n_rows 0) or a fresh serial cache (n_rows 1). *out: owned, dispose with sennit_cache_dispose.
  * SENNIT_NOT_FOUND for an unknown family (the message lists them), SENNIT_INVALID for a bad geometry. */
 SENNIT_API sennit_status sennit_cache_create(struct sennit_cache **out, struct sennit_pool *pool,

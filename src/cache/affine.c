@@ -15,9 +15,11 @@ static const struct sn_affine_layout *layout_of(const struct sennit_cache *cache
     return &((const struct sn_affine *)cache)->layout;
 }
 
+enum { TAKES = SN_CONFIG_HEADS | SN_CONFIG_PAGES | SN_CONFIG_CODE };
+
 static sennit_status affine_check(const struct sennit_cache_config *config, struct sennit_error *err)
 {
-    SN_TRY(sn_config_only(config, SN_CONFIG_HEADS | SN_CONFIG_PAGES | SN_CONFIG_CODE, err));
+    SN_TRY(sn_config_only(config, TAKES, err));
     SN_TRY(sn_affine_check(config, err));
     return sn_page_tokens_check(config, err);
 }
@@ -97,9 +99,14 @@ static const struct sn_attend_ops affine_attend = {
     .segment = affine_segment,
 };
 
+static const struct sennit_cache_config example = {
+    .family = "affine", .n_kv_heads = 8, .d_k = 128, .d_v = 128, .code = {8, 8, 32}};
+
 const struct sn_family sn_family_affine = {
     .name = "affine",
+    .takes = TAKES,
     .object_bytes = sizeof(struct sn_affine),
+    .example = &example,
     .trimmable = true,
     .attend = &affine_attend,
     .check = affine_check,

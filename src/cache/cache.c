@@ -124,6 +124,34 @@ sennit_status sennit_cache_create(struct sennit_cache **out, struct sennit_pool 
     return SENNIT_OK;
 }
 
+sennit_status sennit_cache_family_info(const char *name, struct sennit_cache_family_info *out,
+                                       struct sennit_error *err)
+{
+    if (!out)
+        return sn_fail(err, SENNIT_INVALID, "sennit_cache_family_info: out is NULL");
+    const struct sn_family *ops = find_family(name, err);
+    if (!ops)
+        return SENNIT_NOT_FOUND;
+    *out = (struct sennit_cache_family_info){
+        .name = ops->name,
+        .fields = ops->takes,
+        .trimmable = ops->trimmable,
+        .replays_rounds = ops->round_rollback != NULL,
+        .donor_rows = !ops->no_planes,
+        .donor_attention = ops->donor_attend != NULL,
+        .composed = ops->composed != NULL,
+        .precision_change = ops->max_append != NULL,
+        .bounded_span = ops->bounded_span,
+        .left_pads = ops->left_pad != NULL,
+        .copies_rows = ops->copies_rows,
+        .publish = !ops->trimmable    ? SENNIT_PUBLISH_EXACT
+                   : ops->can_publish ? SENNIT_PUBLISH_RETAINED
+                                      : SENNIT_PUBLISH_ANY,
+        .example = ops->example,
+    };
+    return SENNIT_OK;
+}
+
 static void drop_rows(struct sennit_cache *cache)
 {
     for (uint32_t i = 0; i < cache->n_rows; i++) {

@@ -77,9 +77,13 @@ struct sn_donor_args {
  * leave everything unchanged when they fail. */
 struct sn_family {
     const char *name;
-    size_t object_bytes;                /* size of the family's struct, whose first member is a struct sennit_cache */
-    bool trimmable;                     /* trim_* are present; exact down to the row's floor, or refused */
+    uint32_t takes;      /* SN_CONFIG_*: what `check` allows to be set (sn_config_only) */
+    size_t object_bytes; /* size of the family's struct, whose first member is a struct sennit_cache */
+    const struct sennit_cache_config *example; /* a configuration of usual size; "donor": without its source */
+    bool trimmable;                            /* trim_* are present; exact down to the row's floor, or refused */
     bool no_planes;                     /* there are no planes of keys and values: donors are SENNIT_UNSUPPORTED */
+    bool bounded_span;                  /* step_begin refuses a span above max_span (in a round: or round_depth) */
+    bool copies_rows;                   /* row_copy copies tokens; false: references */
     const struct sn_attend_ops *attend; /* of the attention driver; NULL: its functions are not used */
 
     /* -- one cache -- */
@@ -184,20 +188,19 @@ extern const struct sn_family *const sn_families[];
 #undef SN_FAMILY
 
 /* Groups of fields of a configuration, for `check`: SENNIT_INVALID, with its name, for a non-zero field of a group
- * that is not in `mask`. What every family takes (family, max_tokens, max_span, round_depth, n_snapshots, role) is in
- * none. */
+ * that is not in `mask`. */
 enum {
-    SN_CONFIG_HEADS = 1, /* n_kv_heads, d_k, d_v */
-    SN_CONFIG_TYPES = 2, /* k_type, v_type */
-    SN_CONFIG_PAGES = 4, /* page_tokens */
-    SN_CONFIG_CODE = 8,
-    SN_CONFIG_WINDOW = 16,
-    SN_CONFIG_START = 32,
-    SN_CONFIG_RECURRENT = 64,
-    SN_CONFIG_MLA = 128,
-    SN_CONFIG_INDEX = 256,
-    SN_CONFIG_INNER = 512,
-    SN_CONFIG_SOURCE = 1024
+    SN_CONFIG_HEADS = SENNIT_FIELDS_HEADS,
+    SN_CONFIG_TYPES = SENNIT_FIELDS_TYPES,
+    SN_CONFIG_PAGES = SENNIT_FIELDS_PAGES,
+    SN_CONFIG_CODE = SENNIT_FIELDS_CODE,
+    SN_CONFIG_WINDOW = SENNIT_FIELDS_WINDOW,
+    SN_CONFIG_START = SENNIT_FIELDS_START,
+    SN_CONFIG_RECURRENT = SENNIT_FIELDS_RECURRENT,
+    SN_CONFIG_MLA = SENNIT_FIELDS_MLA,
+    SN_CONFIG_INDEX = SENNIT_FIELDS_INDEX,
+    SN_CONFIG_INNER = SENNIT_FIELDS_INNER,
+    SN_CONFIG_SOURCE = SENNIT_FIELDS_SOURCE
 };
 sennit_status sn_config_only(const struct sennit_cache_config *config, uint32_t mask, struct sennit_error *err);
 

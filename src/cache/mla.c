@@ -284,9 +284,11 @@ void sn_mla_segment(const struct sn_attend_job *job, const struct sn_attend_segm
 
 /* ---- the family ----------------------------------------------------------------------------------------------- */
 
+enum { TAKES = SN_CONFIG_TYPES | SN_CONFIG_PAGES | SN_CONFIG_CODE | SN_CONFIG_MLA };
+
 static sennit_status mla_check(const struct sennit_cache_config *config, struct sennit_error *err)
 {
-    SN_TRY(sn_config_only(config, SN_CONFIG_TYPES | SN_CONFIG_PAGES | SN_CONFIG_CODE | SN_CONFIG_MLA, err));
+    SN_TRY(sn_config_only(config, TAKES, err));
     SN_TRY(sn_mla_check(config, err));
     return sn_page_tokens_check(config, err);
 }
@@ -313,9 +315,13 @@ static const struct sn_attend_ops mla_attend = {
     .segment = sn_mla_segment,
 };
 
+static const struct sennit_cache_config example = {.family = "mla", .k_type = SENNIT_F16, .mla = {512, 64}};
+
 const struct sn_family sn_family_mla = {
     .name = "mla",
+    .takes = TAKES,
     .object_bytes = sizeof(struct sn_mla),
+    .example = &example,
     .trimmable = true,
     .no_planes = true,
     .attend = &mla_attend,

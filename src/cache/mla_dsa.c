@@ -60,10 +60,11 @@ static sennit_status check_from(const struct sennit_cache_config *config, struct
     return SENNIT_OK;
 }
 
+enum { TAKES = SN_CONFIG_TYPES | SN_CONFIG_PAGES | SN_CONFIG_CODE | SN_CONFIG_MLA | SN_CONFIG_INDEX };
+
 static sennit_status dsa_check(const struct sennit_cache_config *config, struct sennit_error *err)
 {
-    SN_TRY(sn_config_only(config,
-                          SN_CONFIG_TYPES | SN_CONFIG_PAGES | SN_CONFIG_CODE | SN_CONFIG_MLA | SN_CONFIG_INDEX, err));
+    SN_TRY(sn_config_only(config, TAKES, err));
     SN_TRY(sn_mla_check(config, err));
     SN_TRY(config->index.from ? check_from(config, err) : check_own(config, err));
     return sn_page_tokens_check(config, err);
@@ -268,9 +269,17 @@ static const struct sn_attend_ops dsa_attend = {
     .segment = sn_mla_segment,
 };
 
+static const struct sennit_cache_config example = {
+    .family = "mla-dsa",
+    .k_type = SENNIT_F16,
+    .mla = {512, 64},
+    .index = {.n_heads = 64, .d_index = 128, .top_k = 2048, .type = SENNIT_F16}};
+
 const struct sn_family sn_family_mla_dsa = {
     .name = "mla-dsa",
+    .takes = TAKES,
     .object_bytes = sizeof(struct dsa),
+    .example = &example,
     .trimmable = true,
     .no_planes = true,
     .attend = &dsa_attend,

@@ -54,9 +54,11 @@ static void naive_signature(const struct sennit_cache_config *config, char *out,
     sn_kv_signature("naive", config, out, n_bytes);
 }
 
+enum { TAKES = SN_CONFIG_HEADS | SN_CONFIG_TYPES };
+
 static sennit_status naive_check(const struct sennit_cache_config *config, struct sennit_error *err)
 {
-    SN_TRY(sn_config_only(config, SN_CONFIG_HEADS | SN_CONFIG_TYPES, err));
+    SN_TRY(sn_config_only(config, TAKES, err));
     return sn_kv_check(config, err);
 }
 
@@ -433,9 +435,15 @@ static sennit_status naive_donor_attend(struct sennit_cache *cache, uint32_t row
     return SENNIT_OK;
 }
 
+static const struct sennit_cache_config example = {
+    .family = "naive", .n_kv_heads = 8, .d_k = 128, .d_v = 128, .k_type = SENNIT_F16, .v_type = SENNIT_F16};
+
 const struct sn_family sn_family_naive = {
     .name = "naive",
+    .takes = TAKES,
     .object_bytes = sizeof(struct sennit_cache),
+    .example = &example,
+    .copies_rows = true,
     .trimmable = true,
     .check = naive_check,
     .signature = naive_signature,

@@ -2,9 +2,11 @@
 
 #include <assert.h>
 
+enum { TAKES = SN_CONFIG_HEADS | SN_CONFIG_TYPES | SN_CONFIG_PAGES };
+
 static sennit_status plain_check(const struct sennit_cache_config *config, struct sennit_error *err)
 {
-    SN_TRY(sn_config_only(config, SN_CONFIG_HEADS | SN_CONFIG_TYPES | SN_CONFIG_PAGES, err));
+    SN_TRY(sn_config_only(config, TAKES, err));
     SN_TRY(sn_kv_check(config, err));
     return sn_page_tokens_check(config, err);
 }
@@ -73,9 +75,14 @@ static const struct sn_attend_ops plain_attend = {
     .segment = plain_segment,
 };
 
+static const struct sennit_cache_config example = {
+    .family = "plain", .n_kv_heads = 8, .d_k = 128, .d_v = 128, .k_type = SENNIT_F16, .v_type = SENNIT_F16};
+
 const struct sn_family sn_family_plain = {
     .name = "plain",
+    .takes = TAKES,
     .object_bytes = sizeof(struct sn_plain),
+    .example = &example,
     .trimmable = true,
     .attend = &plain_attend,
     .check = plain_check,

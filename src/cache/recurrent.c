@@ -75,9 +75,11 @@ static const struct sn_recur_kind *find_kind(const char *name)
     return NULL;
 }
 
+enum { TAKES = SN_CONFIG_RECURRENT };
+
 static sennit_status recurrent_check(const struct sennit_cache_config *config, struct sennit_error *err)
 {
-    SN_TRY(sn_config_only(config, SN_CONFIG_RECURRENT, err));
+    SN_TRY(sn_config_only(config, TAKES, err));
     const struct sn_recur_kind *kind = find_kind(config->recurrent.kind);
     if (!kind)
         return sn_fail(err, SENNIT_INVALID,
@@ -605,9 +607,25 @@ static void recurrent_step_abort(struct sennit_cache *cache)
     (void)cache; /* the rows have what they had; the next step fills the same objects */
 }
 
+/* Four heads of a gated DeltaNet, all weights zero. */
+static const float example_conv[1024 * 4], example_gates[4];
+static const struct sennit_cache_config example = {.family = "recurrent",
+                                                   .recurrent = {.kind = "deltanet",
+                                                                 .n_heads = 4,
+                                                                 .n_key_heads = 2,
+                                                                 .d_state = 128,
+                                                                 .d_head = 128,
+                                                                 .n_channels = 1024,
+                                                                 .kernel = 4,
+                                                                 .conv_weight = example_conv,
+                                                                 .a_log = example_gates,
+                                                                 .dt_bias = example_gates}};
+
 const struct sn_family sn_family_recurrent = {
     .name = "recurrent",
+    .takes = TAKES,
     .object_bytes = sizeof(struct sn_recurrent),
+    .example = &example,
     .no_planes = true,
     .check = recurrent_check,
     .signature = recurrent_signature,

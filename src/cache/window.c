@@ -65,10 +65,11 @@ static sennit_status check_inner(const struct sennit_cache_config *config, struc
     return ops->check(&full, err);
 }
 
+enum { TAKES = SN_CONFIG_HEADS | SN_CONFIG_TYPES | SN_CONFIG_PAGES | SN_CONFIG_WINDOW | SN_CONFIG_INNER };
+
 static sennit_status window_check(const struct sennit_cache_config *config, struct sennit_error *err)
 {
-    SN_TRY(sn_config_only(
-        config, SN_CONFIG_HEADS | SN_CONFIG_TYPES | SN_CONFIG_PAGES | SN_CONFIG_WINDOW | SN_CONFIG_INNER, err));
+    SN_TRY(sn_config_only(config, TAKES, err));
     SN_TRY(check_count("window.tokens", config->window.tokens, 1, err));
     SN_TRY(check_count("window.slack", config->window.slack, 0, err));
     SN_TRY(check_count("window.n_kept", config->window.n_kept, 0, err));
@@ -551,9 +552,23 @@ static void window_step_tile(struct sennit_cache *cache, uint32_t span_index, ui
 
 static const struct sn_attend_ops window_attend = {.route = window_route};
 
+static const struct sennit_cache_config example_inner = {.family = "plain"};
+static const struct sennit_cache_config example = {.family = "window",
+                                                   .n_kv_heads = 8,
+                                                   .d_k = 128,
+                                                   .d_v = 128,
+                                                   .k_type = SENNIT_F16,
+                                                   .v_type = SENNIT_F16,
+                                                   .window = {.tokens = 1024},
+                                                   .inner = &example_inner,
+                                                   .n_inner = 1};
+
 const struct sn_family sn_family_window = {
     .name = "window",
+    .takes = TAKES,
     .object_bytes = sizeof(struct sn_window),
+    .example = &example,
+    .bounded_span = true,
     .trimmable = true,
     .attend = &window_attend,
     .check = window_check,

@@ -122,7 +122,7 @@ void cli_catch_interrupt(void);
 /* ---- commands -------------------------------------------------------------------------------- */
 
 extern const struct command cmd_generate, cmd_chat, cmd_bench, cmd_inspect, cmd_tokenize,
-    cmd_render, cmd_selftest;
+    cmd_render, cmd_cache_families, cmd_selftest;
 extern const struct command cmd_serve; /* in src/serve/ */
 
 #endif

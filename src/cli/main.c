@@ -6,7 +6,8 @@
 #include "cli.h"
 
 static const struct command *const commands[] = {
-    &cmd_generate, &cmd_chat, &cmd_bench, &cmd_inspect, &cmd_tokenize, &cmd_render, &cmd_selftest,
+    &cmd_generate, &cmd_chat,   &cmd_bench,          &cmd_inspect,
+    &cmd_tokenize, &cmd_render, &cmd_cache_families, &cmd_selftest,
 #ifdef SENNIT_SERVER
     &cmd_serve,
 #endif
@@ -22,7 +23,7 @@ static void help(FILE *out)
             "usage: sennit COMMAND [options]\n\nCommands:\n",
             sennit_version());
     for (size_t i = 0; i < N_COMMANDS; i++)
-        fprintf(out, "  %-10s %s\n", commands[i]->name, commands[i]->summary);
+        fprintf(out, "  %-14s %s\n", commands[i]->name, commands[i]->summary);
     fprintf(
         out,
         "\n'sennit COMMAND --help' explains a command. --version prints the version.\n\n"
@@ -34,6 +35,7 @@ static void help(FILE *out)
         "  sennit inspect model.gguf\n"
         "  sennit tokenize -m model.gguf < text.txt\n"
         "  sennit render --template chat.jinja --messages talk.json\n"
+        "  sennit cache-families\n"
         "  sennit selftest\n\n"
         "Exit codes:\n"
         "  0    done\n"

@@ -40,7 +40,7 @@ case_help() {
     local c
     run 0 --help
     cp out commands
-    for c in generate chat bench inspect tokenize render selftest; do
+    for c in generate chat bench inspect tokenize render cache-families selftest; do
         says commands "  $c "
         run 0 "$c" --help
         says out "usage: sennit $c"
@@ -115,6 +115,57 @@ case_errors() {
     run 4 generate -m tiny.gguf -p x -n 64 --cache-bytes 1000
     says err "1000"
     silent out
+}
+
+# Every family of the library is listed, in text and in JSON, from one table.
+case_cache_families() {
+    local names n i
+    run 2 cache-families no-such-family
+    names=$(sed -n 's/.*there are: //p' err | tr -d ',') # the library's own list
+    [ "$(wc -w <<<"$names")" -ge 7 ] || fail "too few families in: $names"
+    run 0 cache-families
+    silent err
+    cp out table
+    [ "$(wc -L <table)" -le 118 ] || fail "a line of cache-families is too wide"
+    for n in $names; do
+        grep -q "^$n  *[0-9]" table || fail "family '$n' is not in the table, or has no bytes"
+        run 0 cache-families "$n"
+        [ "$(wc -l <out)" = 3 ] && says out "$n"
+    done
+    run 0 cache-families --json
+    same "$(json families#)" "$(wc -w <<<"$names")" "number of families"
+    i=0
+    for n in $names; do
+        same "$(json families.$i.name)" "$n" "name"
+        says table "  $(json families.$i.signature)" # what the text says too
+        json families.$i.trimmable families.$i.rounds families.$i.publish families.$i.donor_rows \
+            families.$i.bounded_span families.$i.copies_rows families.$i.row_bytes >/dev/null
+        i=$((i + 1))
+    done
+    # Flags and bytes that are known from elsewhere: 3 heads of 64 in f16, pages of 64 tokens with a line of counters.
+    run 0 cache-families plain --kv-heads 3 --d-k 64 --tokens 64 --json
+    same "$(json tokens families.0.bytes_per_token families.0.row_bytes families.0.trimmable families.0.fields |
+        tr '\n' ' ')" '64 769 49728 true ["heads","types","pages"] ' "plain"
+    run 0 cache-families affine --kv-heads 3 --d-k 64 --bits 4 --tokens 64 --json
+    same "$(json families.0.signature families.0.bytes_per_token | tr '\n' ' ')" \
+        "affine k4 v4 g32 kv 3 k 64 v 64 241 " "affine"
+    run 0 cache-families recurrent --kv-heads 2 --d-k 32 --kind mamba2 --json
+    same "$(json families.0.bytes_per_token families.0.trimmable families.0.publish families.0.rounds | tr '\n' ' ')" \
+        "0 false exact replay " "recurrent"
+    run 0 cache-families recurrent --kv-heads 2 --d-k 32 --kind short-conv
+    says out "recurrent short-conv conv 64x4"
+    run 0 cache-families window --inner affine --window 512 --kept 4 --json
+    same "$(json families.0.signature)" "window 512 slack 64 kept 4 / affine k8 v8 g32 kv 8 k 128 v 128" "window"
+    # What a family cannot do is said in its place, and is no failure of the others.
+    run 0 cache-families --bits 3
+    says out "not in this geometry: "
+    grep -q '^plain  *[0-9]' out || fail "plain has no bytes beside a refused family"
+    run 0 cache-families affine --bits 3 --json
+    same "$(json families.0.signature families.0.bytes_per_token | tr '\n' ' ')" "null null " "refused"
+    run 2 cache-families --inner no-such-family
+    says err "--inner: no cache family 'no-such-family'"
+    run 2 cache-families --type f64
+    run 2 cache-families --kv-heads 0
 }
 
 case_files() {

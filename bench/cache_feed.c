@@ -1,0 +1,145 @@
+#include "cache_feed.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- what a step hands over ------------------------------------------------------------------------------------ */
+
+static void add_part(struct feed *f, sennit_role role, uint32_t n_heads, uint32_t d)
+{
+    for (uint32_t i = 0; i < f->n_parts; i++)
+        if (f->parts[i].role == role)
+            return;
+    if (n_heads > 0 && d > 0 && f->n_parts < FEED_MAX_PARTS)
+        f->parts[f->n_parts++] = (struct feed_part){role, n_heads, d};
+}
+
+/* The roles of one configuration, and of the parts that it is made of. */
+static void add_parts(struct feed *f, const struct sennit_cache_config *c, bool composed)
+{
+    add_part(f, SENNIT_ROLE_KEY, c->n_kv_heads, c->d_k);
+    add_part(f, SENNIT_ROLE_VALUE, c->n_kv_heads, c->d_v);
+    add_part(f, SENNIT_ROLE_LATENT, 1, c->mla.d_latent);
+    add_part(f, SENNIT_ROLE_ROPE_KEY, 1, c->mla.d_rope);
+    add_part(f, SENNIT_ROLE_INDEX_KEY, 1, c->index.d_index);
+    const char *kind = c->recurrent.kind;
+    uint32_t heads = c->recurrent.n_heads;
+    add_part(f, SENNIT_ROLE_CONV_IN, c->recurrent.n_channels, 1);
+    add_part(f, SENNIT_ROLE_DECAY, kind && strcmp(kind, "deltanet") == 0 ? heads : 0, 1);
+    add_part(f, SENNIT_ROLE_BETA, kind && strcmp(kind, "deltanet") == 0 ? heads : 0, 1);
+    add_part(f, SENNIT_ROLE_DT, kind && strcmp(kind, "mamba2") == 0 ? heads : 0, 1);
+    if (f->n_heads == 0)
+        f->n_heads = c->n_kv_heads ? c->n_kv_heads : c->mla.d_latent ? 4 : heads ? heads : kind ? 1 : 0;
+    for (uint32_t i = 0; composed && i < c->n_inner; i++)
+        add_parts(f, &c->inner[i], true);
+}
+
+static void shape(struct sennit_cache_config *c, uint32_t n_kv_heads, uint32_t d)
+{
+    if (c->n_kv_heads && n_kv_heads)
+        c->n_kv_heads = n_kv_heads;
+    if (c->d_k && d)
+        c->d_k = d;
+    if (c->d_v && d)
+        c->d_v = d;
+}
+
+sennit_status feed_open(struct feed *f, const char *family, struct sennit_pool *pool, uint32_t n_kv_heads, uint32_t d,
+                        struct sennit_error *err)
+{
+    *f = (struct feed){0};
+    sennit_status status = sennit_cache_family_info(family, &f->info, err);
+    if (status != SENNIT_OK)
+        return status;
+    f->config = *f->info.example;
+    shape(&f->config, n_kv_heads, d);
+    f->config.max_span = FEED_SPAN;
+    for (uint32_t i = 0; i < f->config.n_inner && i < FEED_MAX_INNER; i++) {
+        f->inner[i] = f->config.inner[i];
+        shape(&f->inner[i], n_kv_heads, d);
+    }
+    f->config.inner = f->config.n_inner ? f->inner : NULL;
+    if (f->info.fields & SENNIT_FIELDS_SOURCE) {
+        struct sennit_cache_family_info plain;
+        status = sennit_cache_family_info("plain", &plain, err);
+        if (status != SENNIT_OK)
+            return status;
+        struct sennit_cache_config source = *plain.example;
+        shape(&source, n_kv_heads, d);
+        status = sennit_cache_create(&f->source, pool, &source, 0, err);
+        if (status != SENNIT_OK)
+            return status;
+        f->config.source = f->source;
+    }
+    add_parts(f, &f->config, f->info.composed);
+    size_t widest = 1;
+    for (uint32_t i = 0; i < f->n_parts; i++) {
+        size_t width = (size_t)f->parts[i].n_heads * f->parts[i].d;
+        widest = width > widest ? width : widest;
+    }
+    f->data = malloc(widest * FEED_SPAN * sizeof *f->data);
+    for (size_t i = 0; f->data && i < widest * FEED_SPAN; i++)
+        f->data[i] = 0.25f + 0.5f * (float)(i % 61) / 61; /* a gate, a step width and a number alike */
+    return SENNIT_OK;
+}
+
+void feed_close(struct feed *f)
+{
+    sennit_cache_dispose(&f->source);
+    free(f->data);
+    *f = (struct feed){0};
+}
+
+/* ---- steps ----------------------------------------------------------------------------------------------------- */
+
+static void hand_over(const struct feed *f, struct sennit_cache *cache, uint32_t span, uint32_t n_tokens)
+{
+    for (uint32_t i = 0; i < f->n_parts; i++) {
+        const struct feed_part *p = &f->parts[i];
+        size_t width = (size_t)p->n_heads * p->d;
+        for (uint32_t t = 0, n; t < n_tokens; t += n) {
+            n = n_tokens - t < FEED_SPAN ? n_tokens - t : FEED_SPAN;
+            sennit_cache_append_tile(cache, span, t, n, p->role, 0, p->n_heads, f->data, width, 0);
+        }
+    }
+}
+
+sennit_status feed_begin(const struct feed *f, struct sennit_cache *cache, const uint32_t *n,
+                         struct sennit_error *err)
+{
+    uint32_t n_rows = sennit_cache_batch_size(cache), n_spans = 0, first = 0;
+    struct sennit_span *spans = calloc(n_rows + 1, sizeof *spans);
+    if (!spans || !f->data) {
+        free(spans);
+        return SENNIT_NOMEM;
+    }
+    for (uint32_t row = 0; row < n_rows; row++) {
+        if (n[row] == 0)
+            continue;
+        spans[n_spans++] = (struct sennit_span){
+            .row = row, .pos = sennit_cache_row_offset(cache, row), .n_tokens = n[row], .first_token = first};
+        first += n[row];
+    }
+    sennit_status status = sennit_cache_append_begin(cache, spans, n_spans, f->n_heads, err);
+    for (uint32_t i = 0; i < n_spans && status == SENNIT_OK; i++)
+        hand_over(f, cache, i, spans[i].n_tokens);
+    free(spans);
+    return status;
+}
+
+sennit_status feed_row(const struct feed *f, struct sennit_cache *cache, uint32_t row, uint64_t n_tokens,
+                       struct sennit_error *err)
+{
+    uint32_t *n = calloc((size_t)sennit_cache_batch_size(cache) + 1, sizeof *n);
+    sennit_status status = n ? SENNIT_OK : SENNIT_NOMEM;
+    for (uint64_t left = n_tokens; left > 0 && status == SENNIT_OK; left -= n[row]) {
+        uint64_t most = sennit_cache_max_append_tokens(cache, row);
+        most = most < left ? most : left;
+        n[row] = (uint32_t)(most < FEED_SPAN ? most : FEED_SPAN);
+        status = feed_begin(f, cache, n, err);
+        if (status == SENNIT_OK)
+            sennit_cache_append_commit(cache);
+    }
+    free(n);
+    return status;
+}
