@@ -242,6 +242,7 @@ static bool op_round(struct world *w)
         for (uint32_t r = 0; r < m->n && !abort; r++)
             window[r] += n[r];
     }
+    check_within_projection(m);
     if (rng_chance(&w->rng, 30))
         round_misuse(w, m, window);
     bool commit = rng_chance(&w->rng, 25), reject = rng_chance(&w->rng, 20);
@@ -410,6 +411,26 @@ static void misuse_in_step(struct world *w, struct mcache *m)
     sennit_cache_append_abort(m->c);
 }
 
+/* After the refused call the same rows are taken; and a cache of another kind joins nothing. */
+static void misuse_kinds(struct world *w, struct mcache *m)
+{
+    uint32_t order[MAX_ROWS];
+    for (uint32_t r = 0; r < m->n; r++)
+        order[r] = r;
+    OK(sennit_cache_filter_rows(m->c, order, m->n, err));
+    if (!w->family->paged)
+        return;
+    struct sennit_cache_config config = w->g.config;
+    config.page_tokens = config.page_tokens == 32 ? 16 : 32;
+    struct sennit_cache *other = new_cache(w, w->pool, &config, 1), *empty = NULL;
+    const struct sennit_cache *sources[2] = {m->c, other};
+    OK(sennit_cache_make_empty_batch(m->c, &empty, err));
+    REFUSED(SENNIT_INVALID, sennit_cache_merge_rows(empty, sources, 2, err));
+    CHECK(sennit_cache_batch_size(empty) == 0);
+    sennit_cache_dispose(&empty);
+    sennit_cache_dispose(&other);
+}
+
 static bool op_misuse(struct world *w)
 {
     struct mcache *m = pick(w);
@@ -425,6 +446,7 @@ static bool op_misuse(struct world *w)
     if (m->n > 0) {
         uint64_t longest = sennit_cache_offset(m->c);
         REFUSED(SENNIT_INVALID, sennit_cache_filter_rows(m->c, twice, 2, err));
+        misuse_kinds(w, m);
         REFUSED(SENNIT_STATE, sennit_cache_merge_rows(m->c, &self, 1, err));
         REFUSED(sennit_cache_is_trimmable(m->c) ? SENNIT_RANGE : SENNIT_UNSUPPORTED,
                 sennit_cache_trim(m->c, longest + 1, false, err));
@@ -473,6 +495,7 @@ static void check_all(struct world *w, bool everything)
     check_accounting(w);
     const struct mcache *m = pick(w);
     check_questions(w, m);
+    check_within_projection(m);
     if (m->n > 0)
         check_row(w, m, rng_below(&w->rng, m->n));
     for (uint32_t r = 0; everything && r < w->main.n; r++)

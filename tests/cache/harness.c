@@ -288,6 +288,8 @@ sennit_status run_step(struct sennit_cache *cache, const struct geometry *g, con
     s.spans = must(calloc(n_spans, sizeof *s.spans));
     uint32_t total = place_spans(&s, spans, n_spans, options->rng);
     sennit_status status = sennit_cache_append_begin(cache, s.spans, n_spans, n_heads_of(g), err);
+    for (uint32_t i = 0; i < n_spans; i++) /* positions are those before the append until it is committed */
+        CHECK(sennit_cache_row_offset(cache, s.spans[i].row) == s.spans[i].pos);
     if (status == SENNIT_OK) {
         make_inputs(&s, spans, n_spans, total);
         cut_tiles(&s, n_spans, options->rng);

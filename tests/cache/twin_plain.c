@@ -170,7 +170,7 @@ const struct tested_family tested_naive = {
     .name = "naive",
     .twin = &twin_plain,
     .geometry = kv_geometry,
-    .oracles = {"naive", NULL},
+    .oracles = {"naive", "plain"},
     .walk = walk_array,
     .canonical = kv_canonical,
 };

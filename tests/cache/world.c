@@ -366,6 +366,16 @@ void check_row(struct world *w, const struct mcache *m, uint32_t r)
     w->n_states++;
 }
 
+/* What one more token costs is what the second page costs, which no table block or full window hides. */
+static void check_slope(const struct world *w, const struct sennit_cache *c)
+{
+    uint64_t p = w->g.config.page_tokens ? w->g.config.page_tokens : SN_MAX_PAGE_TOKENS;
+    if (!w->family->paged || w->family->changes_precision)
+        return;
+    uint64_t page = sennit_cache_projected_bytes(c, 2 * p) - sennit_cache_projected_bytes(c, p);
+    CHECK(sennit_cache_bytes_per_token(c) == page / p);
+}
+
 void check_questions(struct world *w, const struct mcache *m)
 {
     int32_t positions[MAX_ROWS];
@@ -376,6 +386,7 @@ void check_questions(struct world *w, const struct mcache *m)
         uint64_t n = m->rows[r]->n;
         CHECK(sennit_cache_row_offset(m->c, r) == n && sennit_cache_left_pad(m->c, r) == 0);
         CHECK(sennit_cache_can_publish_row(m->c, r, n) && !sennit_cache_can_publish_row(m->c, r, n + 1));
+        CHECK(n == 0 || sennit_cache_is_trimmable(m->c) || !sennit_cache_can_publish_row(m->c, r, n - 1));
         uint64_t least = retention_of(w->family, &w->g, m->rows[r]->high).trim_floor;
         CHECK(least == 0 || !sennit_cache_can_publish_row(m->c, r, least - 1));
         CHECK(!w->family->retention || sennit_cache_can_publish_row(m->c, r, least));
@@ -384,12 +395,26 @@ void check_questions(struct world *w, const struct mcache *m)
     }
     for (uint32_t r = 0; r < m->n; r++)
         ragged |= m->rows[r]->n != head;
+    uint64_t bound = w->g.config.max_tokens;
+    CHECK(sennit_cache_max_tokens(m->c) == (bound ? bound : SENNIT_UNBOUNDED));
+    check_slope(w, m->c);
     CHECK(sennit_cache_offset(m->c) == head);
     CHECK(sennit_cache_rope_offset_arr(m->c, positions) == ragged);
     for (uint32_t r = 0; r < m->n && ragged; r++)
         CHECK(positions[r] == (int32_t)m->rows[r]->n);
     CHECK(strncmp(sennit_cache_signature(m->c), family_of(w->family), strlen(family_of(w->family))) == 0);
     CHECK(w->family->changes_precision || sennit_cache_minimum_reusable_offset(m->c, -1) == 0);
+}
+
+void check_within_projection(const struct mcache *m)
+{
+    for (uint32_t r = 0; r < m->n; r++) {
+        uint64_t now = sennit_cache_current_bytes(m->c, r),
+                 most = sennit_cache_projected_bytes(m->c, m->rows[r]->high);
+        if (now > most)
+            die("row %u holds %llu bytes; projected for %llu tokens: %llu", r, (unsigned long long)now,
+                (unsigned long long)m->rows[r]->high, (unsigned long long)most);
+    }
 }
 
 /* First retained position of a row. */
