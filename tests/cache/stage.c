@@ -164,10 +164,12 @@ float *stage_out(const struct stage *s, uint32_t n_tokens)
     return must(calloc((n_tokens + 1) * s->width, sizeof(float)));
 }
 
-/* Tokens of `n` that the row takes before its precision changes. */
+/* Tokens of `n` that the row takes before its precision changes, in one span. */
 static uint32_t take(const struct sennit_cache *c, uint32_t row, uint32_t n)
 {
     uint64_t left = sennit_cache_max_append_tokens(c, row);
+    if (find_tested(c->ops->name)->bounded_spans && n > c->config.max_span)
+        n = c->config.max_span;
     return left > 0 && left < n ? (uint32_t)left : n;
 }
 
