@@ -1,11 +1,11 @@
-/* What batching engines learned the hard way: the 15 rules of docs/contract.md, one test each, every one for every kind
- * of cache. A test that means nothing for a kind skips itself. */
+/* What batching engines learned the hard way: the 15 rules of docs/contract.md, one test each, every one for every
+ * kind of cache. A test that means nothing for a kind skips itself. */
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "cache/stage.h"
 
-/* ---- 1: identity ------------------------------------------------------------------------------------------------ */
+/* ---- 1: identity ----------------------------------------------------------------------------------------------- */
 
 static void kinds_differ_by_signature(const struct stage *s, const struct sennit_cache *c)
 {
@@ -65,7 +65,7 @@ static void joins_keep_the_kind(void **state)
     stage_close(&s);
 }
 
-/* ---- 2: positions ----------------------------------------------------------------------------------------------- */
+/* ---- 2: positions ---------------------------------------------------------------------------------------------- */
 
 /* What was read before an append is what it was, during the step and after it; the append itself does not move what
  * can be read until it is complete. */
@@ -96,7 +96,7 @@ static void positions_are_read_once(void **state)
     stage_close(&s);
 }
 
-/* ---- 3: padding ------------------------------------------------------------------------------------------------- */
+/* ---- 3: padding ------------------------------------------------------------------------------------------------ */
 
 /* Rows of 1 token to more than a page, with rest of dropped tokens behind some, take one token each in one step: each
  * answers as alone, whatever lies before and behind its own tokens. */
@@ -140,7 +140,7 @@ static void one_query_sees_no_padding(void **state)
     stage_close(&s);
 }
 
-/* ---- 4: copies -------------------------------------------------------------------------------------------------- */
+/* ---- 4: copies ------------------------------------------------------------------------------------------------- */
 
 /* A row that was taken out keeps nothing of the batch: after its end the bytes are back, but for the row's own. */
 static void extraction_pins_nothing(void **state)
@@ -163,7 +163,7 @@ static void extraction_pins_nothing(void **state)
     stage_close(&s);
 }
 
-/* ---- 5: rows that moved on -------------------------------------------------------------------------------------- */
+/* ---- 5: rows that moved on ------------------------------------------------------------------------------------- */
 
 static void merge_and_go_on(struct stage *s, uint32_t na, uint32_t nb, uint32_t steps)
 {
@@ -186,7 +186,8 @@ static void merge_and_go_on(struct stage *s, uint32_t na, uint32_t nb, uint32_t 
     sennit_cache_dispose(&c);
 }
 
-/* Lengths {1, W - 1, W, W + 1, 2 W + 3} in both orders, W a window, a change of precision or a page; then 2 W steps. */
+/* Lengths {1, W - 1, W, W + 1, 2 W + 3} in both orders, W a window, a change of precision or a page; then 2 W
+ * steps. */
 static void rows_of_any_lengths_merge_and_go_on(void **state)
 {
     (void)state;
@@ -199,7 +200,7 @@ static void rows_of_any_lengths_merge_and_go_on(void **state)
     stage_close(&s);
 }
 
-/* ---- 6: trims --------------------------------------------------------------------------------------------------- */
+/* ---- 6: trims -------------------------------------------------------------------------------------------------- */
 
 /* For every n fed and k dropped: refused, said so beforehand and with nothing changed, or as if never fed. */
 static void trims_are_exact_or_refused(void **state)
@@ -226,7 +227,7 @@ static void trims_are_exact_or_refused(void **state)
     stage_close(&s);
 }
 
-/* ---- 7: unequal rows -------------------------------------------------------------------------------------------- */
+/* ---- 7: unequal rows ------------------------------------------------------------------------------------------- */
 
 /* Rows of unequal length, some with nothing to do, among freed storage full of NaN: no step of one row touches
  * another's state, and nothing of what was freed comes out. */
@@ -261,7 +262,7 @@ static void a_step_touches_its_own_rows(void **state)
     stage_close(&s);
 }
 
-/* ---- 8: unused rows --------------------------------------------------------------------------------------------- */
+/* ---- 8: unused rows -------------------------------------------------------------------------------------------- */
 
 /* Never used rows beside used ones, in every place: merged, reordered, taken out, used. */
 static void unused_rows_merge_with_used_ones(void **state)
@@ -296,10 +297,10 @@ static void unused_rows_merge_with_used_ones(void **state)
     }
 }
 
-/* ---- 9: rejected drafts ----------------------------------------------------------------------------------------- */
+/* ---- 9: rejected drafts ---------------------------------------------------------------------------------------- */
 
-/* Every accept count of a window of 0 to 4, another one in every row at once, nothing among them; a row without a draft
- * beside them; then a round in which nobody drafts. */
+/* Every accept count of a window of 0 to 4, another one in every row at once, nothing among them; a row without a
+ * draft beside them; then a round in which nobody drafts. */
 static void rollback_is_the_straight_run(void **state)
 {
     (void)state;
@@ -330,7 +331,7 @@ static void rollback_is_the_straight_run(void **state)
     stage_close(&s);
 }
 
-/* ---- 10: geometries --------------------------------------------------------------------------------------------- */
+/* ---- 10: geometries -------------------------------------------------------------------------------------------- */
 
 /* Whatever can be created works from the first request on: two rows of unequal length in one step, grouped heads,
  * donors as the kind says, a record; each row as alone. What does not work is refused when it is created, by name. */
@@ -379,7 +380,7 @@ static void what_is_created_works(void **state)
     }
 }
 
-/* ---- 11: what is in force --------------------------------------------------------------------------------------- */
+/* ---- 11: what is in force -------------------------------------------------------------------------------------- */
 
 /* Bytes that the spans of a row's storage hold. */
 static uint64_t span_bytes(const struct sennit_cache *c)
@@ -425,7 +426,7 @@ static void bytes_show_what_is_in_force(void **state)
     stage_close(&s);
 }
 
-/* ---- 12: what counts -------------------------------------------------------------------------------------------- */
+/* ---- 12: what counts ------------------------------------------------------------------------------------------- */
 
 /* Tokens that are pending, that were given up or rejected are in no count: not in the row's, not in what can be
  * published, not in a record, not in a donor. */
@@ -472,7 +473,7 @@ static void only_entered_tokens_count(void **state)
     stage_close(&s);
 }
 
-/* ---- 13: shorter prefixes --------------------------------------------------------------------------------------- */
+/* ---- 13: shorter prefixes -------------------------------------------------------------------------------------- */
 
 /* A row stands for a shorter prefix exactly where it says so: there a clone is cut back to it, and is that prefix.
  * Everywhere else it does not, and the prefix published at its own length stays what it was. */
@@ -508,7 +509,7 @@ static void a_row_stands_for_prefixes_it_can_return_to(void **state)
     stage_close(&s);
 }
 
-/* ---- 14: prefixes of several parts ------------------------------------------------------------------------------ */
+/* ---- 14: prefixes of several parts ----------------------------------------------------------------------------- */
 
 /* Longest prefix of at most `most` tokens that every part of one state can return to, or has an entry of; 0: none. */
 static uint32_t common_prefix(struct sennit_cache *const *rows, struct sennit_cache *const *entries, size_t n,
@@ -567,7 +568,7 @@ static void parts_agree_on_a_prefix(void **state)
     }
 }
 
-/* ---- 15: all or nothing ----------------------------------------------------------------------------------------- */
+/* ---- 15: all or nothing ---------------------------------------------------------------------------------------- */
 
 /* Records cut anywhere, or with any bit wrong, make nothing. */
 static void damaged_records_make_nothing(struct stage *s, const struct sennit_cache *c)

@@ -6,7 +6,7 @@
 
 #include "cache/stage.h"
 
-/* ---- prompts of unequal length ---------------------------------------------------------------------------------- */
+/* ---- prompts of unequal length --------------------------------------------------------------------------------- */
 
 /* Prompts of 12 and 3 tokens, read in one step and written on token by token: every step of each row is its own. */
 static void unequal_prompts_are_read_together(void **state)
@@ -35,7 +35,7 @@ static void unequal_prompts_are_read_together(void **state)
     stage_close(&s);
 }
 
-/* ---- grouped heads ---------------------------------------------------------------------------------------------- */
+/* ---- grouped heads --------------------------------------------------------------------------------------------- */
 
 /* The row's last token against the textbook. */
 static void near_the_textbook(struct stage *s, uint64_t seed, uint32_t n, const float *got)
@@ -105,7 +105,7 @@ static void grouped_heads_in_batches(void **state)
     }
 }
 
-/* ---- order ------------------------------------------------------------------------------------------------------ */
+/* ---- order ----------------------------------------------------------------------------------------------------- */
 
 /* Rows ascending; of each name, positions ascending, without a hole but the one that the row says, to the row's end.
  */
@@ -175,7 +175,7 @@ static void storage_reads_in_the_order_of_the_text(void **state)
     stage_close(&s);
 }
 
-/* ---- records ---------------------------------------------------------------------------------------------------- */
+/* ---- records --------------------------------------------------------------------------------------------------- */
 
 /* Fed in pieces longer than anything that is kept, cut, saved, loaded and written on: as if it had stayed. */
 static void records_round_trip_at_every_length(void **state)
@@ -212,7 +212,7 @@ static void records_round_trip_at_every_length(void **state)
     stage_close(&s);
 }
 
-/* ---- many turns ------------------------------------------------------------------------------------------------- */
+/* ---- many turns ------------------------------------------------------------------------------------------------ */
 
 /* 200 turns on one row, with drafts, given up steps, snapshots, and ends in the middle of everything: after each the
  * bytes are what they were, and answers keep coming. */
@@ -250,7 +250,7 @@ static void two_hundred_turns_leave_nothing(void **state)
     stage_close(&s);
 }
 
-/* ---- rejected drafts -------------------------------------------------------------------------------------------- */
+/* ---- rejected drafts ------------------------------------------------------------------------------------------- */
 
 /* All of the last step is rejected: the state is the one before it, not only the length. */
 static void all_drafts_rejected(void **state)
@@ -317,10 +317,10 @@ static void drafts_come_and_go(void **state)
     stage_close(&s);
 }
 
-/* ---- refusals --------------------------------------------------------------------------------------------------- */
+/* ---- refusals -------------------------------------------------------------------------------------------------- */
 
-/* A trim is done, or refused with nothing changed: by the kind, by the row, or because memory ran out in the middle of
- * it. Whoever is refused has two ways on, and both are right: the row as it was, or the prefix read again. */
+/* A trim is done, or refused with nothing changed: by the kind, by the row, or because memory ran out in the middle
+ * of it. Whoever is refused has two ways on, and both are right: the row as it was, or the prefix read again. */
 static void a_refusal_leaves_two_ways_on(void **state)
 {
     (void)state;
@@ -376,10 +376,10 @@ static void positions_do_not_shift(void **state)
     stage_close(&s);
 }
 
-/* ---- capabilities ----------------------------------------------------------------------------------------------- */
+/* ---- capabilities ---------------------------------------------------------------------------------------------- */
 
-/* Every operation does what the flags say of it, or is refused as they say: nothing is claimed that does not work, and
- * nothing works that is not claimed. */
+/* Every operation does what the flags say of it, or is refused as they say: nothing is claimed that does not work,
+ * and nothing works that is not claimed. */
 static void capabilities_are_true(void **state)
 {
     (void)state;
@@ -439,7 +439,7 @@ static void capabilities_are_true(void **state)
     stage_close(&s);
 }
 
-/* ---- what a round costs ----------------------------------------------------------------------------------------- */
+/* ---- what a round costs ---------------------------------------------------------------------------------------- */
 
 /* To open a round copies no state: the rows' storage is the same objects, and what is taken beside them is of a size
  * that was announced whatever the row's length. To reject all of it gives back all that it took. */
@@ -453,8 +453,9 @@ static void a_round_copies_nothing_when_it_opens(void **state)
     uint64_t bytes = sennit_pool_bytes(s.pool), none[] = {0, 0};
     for (uint32_t i = 0; i < 5; i++) {
         const void *store[] = {c->rows[0].store, c->rows[1].store};
+        uint64_t before = sennit_pool_bytes(s.pool);
         OK(sennit_cache_spec_round_begin(c, err));
-        assert_true(sennit_pool_bytes(s.pool) - bytes <= 2 * sennit_cache_projected_bytes(c, 0));
+        assert_true(sennit_pool_bytes(s.pool) - before <= 2 * sennit_cache_projected_bytes(c, 0));
         assert_true(c->rows[0].store == store[0] && c->rows[1].store == store[1]);
         struct feed feeds[] = {{.row = 0, .seed = 9000, .n = 3}, {.row = 1, .seed = 9100, .n = 2}};
         stage_feeds(&s, c, feeds, 2);
@@ -485,8 +486,8 @@ static bool snapshot(struct stage *s, const struct sennit_cache *c, struct senni
     return sennit_pool_bytes(s->pool) > before;
 }
 
-/* What rounds and snapshots hold is bounded, counted, and was announced: never above projected_bytes, all of it in the
- * pool's count. */
+/* What rounds and snapshots hold is bounded, counted, and was announced: never above projected_bytes, all of it in
+ * the pool's count. */
 static void rounds_and_snapshots_are_in_the_projection(void **state)
 {
     (void)state;

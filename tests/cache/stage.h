@@ -53,8 +53,8 @@ void stage_feeds(struct stage *s, struct sennit_cache *c, const struct feed *fee
 void stage_feed(struct stage *s, struct sennit_cache *c, uint32_t row, uint64_t seed, uint32_t n, float *out);
 float *stage_out(const struct stage *s, uint32_t n_tokens); /* malloc'd, zeroed */
 
-/* The row holds n tokens from `seed` on, to the bit as if it had been fed them alone, and would answer so; it stays as
- * it is. */
+/* The row holds n tokens from `seed` on, to the bit as if it had been fed them alone, and would answer so; it stays
+ * as it is. */
 void stage_same(struct stage *s, const struct sennit_cache *c, uint32_t row, uint64_t seed, uint32_t n);
 /* What the cache stores, with the bytes of its pool: equal where nothing has changed. */
 uint64_t stage_imprint(const struct stage *s, const struct sennit_cache *c);
