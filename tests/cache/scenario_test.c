@@ -1,5 +1,5 @@
 /* What users of batching engines have met, as scenarios: each for every kind of cache where it means something.
- * docs/testing.md has the table of all of them, those that one family's own tests or whole engines play among them. */
+ * docs/testing.md has the table of all of them, with those that one family's own tests or whole engines play. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
