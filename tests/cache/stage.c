@@ -71,8 +71,8 @@ const struct kind *stage_kinds(size_t *n)
     static struct kind all[64];
     static size_t count;
     if (count == 0) {
-        for (const char *const *name = sennit_cache_families(); *name; name++)
-            all[count++] = (struct kind){*name, *name, NULL};
+        for (const struct tested_family *const *f = tested_families; *f; f++)
+            all[count++] = (struct kind){(*f)->name, (*f)->name, NULL};
         for (size_t i = 0; i < SN_ARRAY_LEN(further); i++)
             all[count++] = further[i];
         CHECK(count <= SN_ARRAY_LEN(all));
@@ -88,6 +88,7 @@ int stage_run(const char *name, const struct CMUnitTest *tests, size_t n_tests)
     size_t n;
     const struct kind *kinds = stage_kinds(&n);
     int failed = 0;
+    all_families_are_tested();
     for (turn = kinds; turn < kinds + n; turn++) {
         printf("%s: %s\n", name, turn->name);
         fflush(stdout);
@@ -103,19 +104,14 @@ void stage_open(struct stage *s)
 
 void stage_open_kind(struct stage *s, const struct kind *kind)
 {
-    *s = (struct stage){.kind = kind, .tested = find_tested(kind->family), .rng = {17}};
-    if (!s->tested)
-        die("family %s is not under the suite: a twin_*.c and a line in tested.list are missing", kind->family);
-    s->g = (struct geometry){.config = {.family = kind->family,
-                                        .n_kv_heads = 2,
-                                        .d_k = 32,
-                                        .d_v = 32,
-                                        .k_type = SENNIT_F16,
-                                        .v_type = SENNIT_F16,
-                                        .round_depth = 8},
-                             .group = 2,
-                             .scale = 0.25f};
-    small_geometry(kind->family, &s->g);
+    *s = (struct stage){.kind = kind, .tested = find_tested(kind->line), .rng = {17}};
+    CHECK(s->tested);
+    s->g = (struct geometry){
+        .config =
+            {.n_kv_heads = 2, .d_k = 32, .d_v = 32, .k_type = SENNIT_F16, .v_type = SENNIT_F16, .round_depth = 8},
+        .group = 2,
+        .scale = 0.25f};
+    small_geometry(s->tested, &s->g);
     if (kind->shape)
         kind->shape(&s->g);
     s->width = (size_t)n_heads_of(&s->g) * d_out_of(&s->g);
@@ -168,7 +164,7 @@ float *stage_out(const struct stage *s, uint32_t n_tokens)
 static uint32_t take(const struct sennit_cache *c, uint32_t row, uint32_t n)
 {
     uint64_t left = sennit_cache_max_append_tokens(c, row);
-    if (find_tested(c->ops->name)->bounded_spans && n > c->config.max_span)
+    if (c->ops->bounded_span && n > c->config.max_span)
         n = c->config.max_span;
     return left > 0 && left < n ? (uint32_t)left : n;
 }

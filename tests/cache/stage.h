@@ -10,9 +10,9 @@
 
 #include "cache/twin.h"
 
-/* A family, and what makes this kind of it differ from the family's small fixture. */
+/* A line of tested.list, and what makes this kind differ from the line's small fixture. */
 struct kind {
-    const char *name, *family;
+    const char *name, *line;
     void (*shape)(struct geometry *g); /* NULL: nothing */
 };
 
@@ -25,8 +25,8 @@ struct stage {
     size_t width; /* floats of one token's output */
 };
 
-/* Runs the tests once for every family that the library has, and for every further kind of stage.c. Returns the
- * number of failures. A family that is not in tested.list ends the program. */
+/* Runs the tests once for every line of tested.list, which has all families, and for every further kind of stage.c.
+ * Returns the number of failures. */
 int stage_run(const char *name, const struct CMUnitTest *tests, size_t n_tests);
 /* Every kind, for tests of several at once; the count into *n. */
 const struct kind *stage_kinds(size_t *n);
