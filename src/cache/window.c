@@ -181,6 +181,8 @@ static uint64_t window_reserve_bytes(const struct sennit_cache *cache)
     uint64_t page = sn_page_bytes(g->paging), bytes = 0, full;
     if (most_new(cache) > 1)
         bytes = sn_pages_of(g->paging, most_new(cache)) * page;
+    if (cache->config.round_depth > 0) /* of a row without tokens that a round gives some */
+        bytes += sn_list_bytes(g->cap);
     if (cache->config.n_snapshots == 0)
         return bytes;
     full = ((uint64_t)g->n_kept + g->n_window) * page + sn_list_bytes(g->cap) + page;

@@ -13,7 +13,7 @@
 
 #include "cache/world.h"
 
-enum { OPS_PER_WORLD = 400, OPS_PER_LARGE_WORLD = 60 };
+enum { OPS_PER_WORLD = 400, OPS_PER_LARGE_WORLD = 60, LEAST_WORLDS = 12 };
 
 static struct mcache *pick(struct world *w)
 {
@@ -44,6 +44,8 @@ static uint32_t random_span(struct world *w, const struct mrow *row)
     uint32_t kind = rng_below(&w->rng, 100), n;
     if (w->long_rows && kind < 20)
         n = 500 + rng_below(&w->rng, 3000);
+    else if (w->segmented && kind < 10)
+        n = 100 + rng_below(&w->rng, 300);
     else
         n = kind < 60 ? 1 : kind < 90 ? 1 + rng_below(&w->rng, 5) : 1 + rng_below(&w->rng, 130);
     uint64_t max = w->g.config.max_tokens ? w->g.config.max_tokens : UINT64_MAX, room = max - row->n;
@@ -522,6 +524,13 @@ static void say_where(void)
                 (unsigned long long)where.op + 1, where.hostile ? " --hostile" : "");
 }
 
+/* A short run has several worlds too, long rows and rows of several segments among them. */
+static uint32_t ops_per_world(uint64_t n_ops)
+{
+    uint64_t n = n_ops / LEAST_WORLDS;
+    return n > OPS_PER_WORLD ? OPS_PER_WORLD : n > OPS_PER_LARGE_WORLD ? (uint32_t)n : OPS_PER_LARGE_WORLD;
+}
+
 static void run(const struct tested_family *family, sennit_type type, uint64_t n_ops, uint64_t seed, bool verbose,
                 struct sn_pool *threads)
 {
@@ -530,7 +539,7 @@ static void run(const struct tested_family *family, sennit_type type, uint64_t n
     struct world w;
     for (uint64_t done = 0; done < n_ops; where.world++) {
         world_open(&w, family, type, seed, where.world, where.hostile, where.wrong, threads);
-        uint32_t n_world = w.large ? OPS_PER_LARGE_WORLD : OPS_PER_WORLD;
+        uint32_t n_world = w.large ? OPS_PER_LARGE_WORLD : ops_per_world(n_ops);
         if (verbose)
             printf("world %u: %s x%u, max_tokens %llu, soft cap %g, sinks %d\n", where.world,
                    sennit_cache_signature(w.main.c), w.g.group, (unsigned long long)w.g.config.max_tokens,

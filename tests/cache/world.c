@@ -67,6 +67,7 @@ static void long_geometry(struct world *w)
 static void segmented_geometry(struct world *w)
 {
     w->large = false;
+    w->segmented = true;
     w->max_len = 1000;
     w->g.config.max_tokens = 0;
     cut_down(w, 2);
@@ -106,8 +107,8 @@ void world_open(struct world *w, const struct tested_family *family, sennit_type
     if (hostile && family->paged)
         w->g.config.page_tokens = 1;
     w->g.config.max_span = 1 + rng_below(rng, 64);
-    if (family->bounded_spans && (w->long_rows || rng_chance(rng, 60)))
-        w->g.config.max_span = w->long_rows ? (uint32_t)w->max_len : 130;
+    if (family->bounded_spans && (w->long_rows || w->segmented || rng_chance(rng, 60)))
+        w->g.config.max_span = w->long_rows || w->segmented ? (uint32_t)w->max_len : 130;
     w->g.config.round_depth = 2 + rng_below(rng, 9);
     w->g.config.n_snapshots = rng_below(rng, 3);
     w->g.scale = 1.0f / sqrtf((float)d_q_of(&w->g));

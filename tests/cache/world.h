@@ -50,6 +50,7 @@ struct world {
     uint32_t n_serial;
     uint64_t max_len; /* rows are kept below it */
     bool long_rows;   /* thousands of tokens, mostly without attention */
+    bool segmented;   /* rows of up to four segments */
     bool large;       /* real heads and dimensions: fewer operations */
     bool hostile;     /* pages of 1, storage that moves at every write */
     size_t misc_at_start;
