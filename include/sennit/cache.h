@@ -32,6 +32,7 @@ extern "C" {
 
 struct sennit_pool;
 struct sennit_cache;
+struct sennit_family;
 
 /* ---- pool ---------------------------------------------------------------------------------------------------- */
 
@@ -73,8 +74,8 @@ struct sennit_cache_config {
     } code;
     /* "window": a query at position p sees p - tokens + 1 .. p, and the first n_kept of the row. slack: how many
      * tokens can be trimmed after the window has moved on; 0 = 64. The storage is inner[0], a family that keeps pages
-     * of keys and values ("plain", "affine"): its name and code; its geometry is this configuration's. A span above
-     * max_span (in a round: above round_depth, where that is more) is SENNIT_RANGE. */
+     * of keys and values ("plain", "affine"): its name (or external) and code; its geometry is this configuration's.
+     * A span above max_span (in a round: above round_depth, where that is more) is SENNIT_RANGE. */
     struct {
         uint32_t tokens, slack, n_kept;
     } window;
@@ -118,6 +119,9 @@ struct sennit_cache_config {
     uint32_t n_inner;
     const char *role;                     /* of a part in its "composed" */
     const struct sennit_cache *source;    /* "donor": the cache that it reads. Borrowed, outlives this one */
+    /* A family from outside the library (sennit/family.h), borrowed: it outlives all that is made with it. `family`
+     * is then NULL or its name. NULL = one of the library's. */
+    const struct sennit_family *external;
 };
 
 /* Names of the families, NULL-terminated, borrowed for ever. Any thread. */

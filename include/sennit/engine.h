@@ -12,6 +12,7 @@
 #define SENNIT_ENGINE_H
 
 #include "sennit/base.h"
+#include "sennit/family.h"
 #include "sennit/model.h"
 
 #ifdef __cplusplus
@@ -22,7 +23,7 @@ struct sennit_engine;
 struct sennit_request;
 struct sennit_session;
 
-/* Copied: no pointer needs to outlive the call but the logger's ctx and the allocator's. */
+/* Copied: no pointer needs to outlive the call but the logger's ctx, the allocator's and cache_external. */
 struct sennit_engine_options {
     struct sennit_allocator allocator; /* {0} = default */
     struct sennit_logger logger;
@@ -35,8 +36,12 @@ struct sennit_engine_options {
      * log-probabilities up to max_tokens (which stay, outside of the budget, until the request is freed). 0 = half of
      * the available memory */
     uint64_t cache_bytes;
-    const char *cache_family;  /* NULL = "plain" */
-    sennit_type kv_type;       /* with kv_type_set: SENNIT_F16 (the default), SENNIT_BF16 or SENNIT_F32 */
+    const char *cache_family;  /* NULL = "plain", or what cache_external is called */
+    /* A family from outside the library (sennit/family.h) for all layers; borrowed until the engine and its sessions
+     * are freed. NULL = one of the library's */
+    const struct sennit_family *cache_external;
+    sennit_type kv_type;       /* with kv_type_set: SENNIT_F16 (the default), SENNIT_BF16 or SENNIT_F32. An external
+                                  family without SENNIT_FIELDS_TYPES has none: SENNIT_INVALID */
     bool kv_type_set;
     bool no_pin;               /* leave threads unpinned */
     uint32_t max_waiting;      /* requests that may wait for a row; a submit above it is SENNIT_BUSY. 0 = no limit */

@@ -16,6 +16,7 @@
 #include "sennit/base.h"
 #include "sennit/cache.h"
 #include "sennit/engine.h"
+#include "sennit/family.h"
 #include "sennit/model.h"
 #include "sennit/tensor.h"
 

@@ -1,5 +1,7 @@
 /* The engine's public functions that check arguments: validate, then call inward. */
+#include "cache/external.h"
 #include "sched/engine.h"
+#include "sennit/family.h"
 #include "text/utf8.h"
 
 enum { DEFAULT_ROWS = 16, MOST_ROWS = 4096, DEFAULT_CHUNK = 512, MOST_STEP_TOKENS = 1 << 20 };
@@ -26,6 +28,33 @@ static const char *lasting_name(const char *family)
         if (strcmp(*f, family) == 0)
             return *f;
     return family;
+}
+
+/* Family and type of the caches; an external family may have no types. */
+static sennit_status resolve_family(const struct sennit_engine_options *o, struct sn_engine_config *c,
+                                    struct sennit_error *err)
+{
+    const struct sennit_family *external = o->cache_external;
+    c->kv_type = o->kv_type_set ? o->kv_type : SENNIT_F16;
+    if (!external) {
+        c->cache_family = lasting_name(o->cache_family ? o->cache_family : "plain");
+        return SENNIT_OK;
+    }
+    SN_TRY(sn_external_check(external, err));
+    if (o->cache_family && strcmp(o->cache_family, external->name) != 0)
+        return sn_fail(
+            err, SENNIT_INVALID,
+            "cache_family is '%s' and cache_external is '%s'; leave cache_family NULL, or make it the same",
+            o->cache_family, external->name);
+    c->cache_external = external;
+    c->cache_family = external->name;
+    if (external->fields & SENNIT_FIELDS_TYPES)
+        return SENNIT_OK;
+    if (o->kv_type_set)
+        return sn_fail(err, SENNIT_INVALID, "kv_type means nothing to the cache family '%s'; leave kv_type_set false",
+                       external->name);
+    c->kv_type = (sennit_type)0; /* none: what a configuration holds that names no type */
+    return SENNIT_OK;
 }
 
 static sennit_status resolve_sizes(const struct sennit_engine_options *o, struct sn_engine_config *c,
@@ -78,13 +107,12 @@ sennit_status sennit_engine_create(struct sennit_engine **out, const struct senn
     struct sn_engine_config c = {
         .log = o.logger,
         .allocator = o.allocator,
-        .cache_family = lasting_name(o.cache_family ? o.cache_family : "plain"),
-        .kv_type = o.kv_type_set ? o.kv_type : SENNIT_F16,
         .pin = !o.no_pin,
         .max_waiting = o.max_waiting,
         .notify = o.notify,
         .notify_ctx = o.notify_ctx,
     };
+    SN_TRY(resolve_family(&o, &c, err));
     SN_TRY(resolve_faults(&o, &c, err));
     SN_TRY(resolve_isa(o.isa, &c.isa, err));
     SN_TRY(resolve_sizes(&o, &c, err));

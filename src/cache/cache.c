@@ -27,12 +27,14 @@ sennit_status sn_cache_check_row(const struct sennit_cache *cache, uint32_t row,
 
 /* ---- creation -------------------------------------------------------------------------------- */
 
-static const struct sn_family *find_family(const char *name, struct sennit_error *err)
+static const struct sn_family *find_family(const struct sennit_cache_config *config, struct sennit_error *err)
 {
+    const struct sn_family *found = sn_family_of(config);
+    const char *name = config->family;
     char list[256] = "";
+    if (found)
+        return found;
     for (const struct sn_family *const *f = sn_families; *f; f++) {
-        if (name && strcmp((*f)->name, name) == 0)
-            return *f;
         size_t used = strlen(list);
         snprintf(list + used, sizeof list - used, "%s%s", used ? ", " : "", (*f)->name);
     }
@@ -108,7 +110,7 @@ sennit_status sennit_cache_create(struct sennit_cache **out, struct sennit_pool 
     if (n_rows > 1)
         return sn_fail(err, SENNIT_INVALID,
                        "a cache starts with 0 or 1 rows, not %u: create serial caches and merge them", n_rows);
-    const struct sn_family *ops = find_family(config->family, err);
+    const struct sn_family *ops = find_family(config, err);
     if (!ops)
         return SENNIT_NOT_FOUND;
     SN_TRY(ops->check(config, err));
@@ -129,7 +131,7 @@ sennit_status sennit_cache_family_info(const char *name, struct sennit_cache_fam
 {
     if (!out)
         return sn_fail(err, SENNIT_INVALID, "sennit_cache_family_info: out is NULL");
-    const struct sn_family *ops = find_family(name, err);
+    const struct sn_family *ops = find_family(&(struct sennit_cache_config){.family = name}, err);
     if (!ops)
         return SENNIT_NOT_FOUND;
     *out = (struct sennit_cache_family_info){
@@ -315,6 +317,9 @@ static sennit_status check_source(const struct sennit_cache *cache, const struct
     if (strcmp(source->signature, cache->signature) != 0)
         return sn_fail(err, SENNIT_INVALID, "merge_rows: source %u is '%s', this layout is '%s'", i,
                        source->signature, cache->signature);
+    if (source->config.external != cache->config.external)
+        return sn_fail(err, SENNIT_INVALID, "merge_rows: source %u is of another family that is called '%s' too", i,
+                       source->config.family);
     if (source->pool != cache->pool)
         return sn_fail(err, SENNIT_INVALID, "merge_rows: source %u belongs to another pool", i);
     if (i > 0 && source->n_rows != 1)

@@ -175,7 +175,7 @@ sennit_status sennit_cache_capture_donor_attention(const struct sennit_cache *ca
         .starts = numbers ? numbers + n : NULL,
         .ends = numbers ? numbers + 2 * (size_t)n : NULL,
         .width = view->snapshot.width,
-        .dtype = cache->ops->dtype ? cache->ops->dtype(cache) : sennit_type_name(cache->config.k_type),
+        .dtype = cache->ops->dtype ? cache->ops->dtype(view->snapshot.cache) : sennit_type_name(cache->config.k_type),
         .n_kv_heads = cache->shape.n_kv_heads,
         .d_k = cache->shape.d_k,
         .d_v = cache->shape.d_v,

@@ -22,6 +22,8 @@
 /* Attention constants of docs/numerics.md: part of the numbers. */
 enum { SN_CHUNK_KEYS = 64, SN_SEGMENT_CHUNKS = 4, SN_SEGMENT_KEYS = SN_CHUNK_KEYS * SN_SEGMENT_CHUNKS };
 
+enum { SN_SIGNATURE_BYTES = 256 }; /* of the longest signature, its NUL included */
+
 struct sn_row {
     uint64_t n_tokens; /* committed by append_commit, an open round's window included */
     uint64_t floor;    /* minimum reusable offset */
@@ -54,7 +56,7 @@ struct sennit_cache {
     const struct sn_family *ops;
     struct sennit_pool *pool;
     struct sennit_cache_config config; /* family: points to ops->name; max_span >= 1; max_tokens never 0 */
-    char signature[128];
+    char signature[SN_SIGNATURE_BYTES];
     struct sn_attend_shape shape;
     struct sn_row *rows, *spare; /* [cap_rows] each, one allocation each */
     uint32_t n_rows, cap_rows;
@@ -186,6 +188,8 @@ extern const struct sn_family *const sn_families[];
 #define SN_FAMILY(name) extern const struct sn_family sn_family_##name;
 #include "cache/families.list"
 #undef SN_FAMILY
+/* Whose configuration it is, be it from outside (config->external) or by name; NULL: there is none. */
+const struct sn_family *sn_family_of(const struct sennit_cache_config *config);
 
 /* Groups of fields of a configuration, for `check`: SENNIT_INVALID, with its name, for a non-zero field of a group
  * that is not in `mask`. */

@@ -15,7 +15,7 @@
 #endif
 
 static const char MAGIC[8] = {'S', 'N', 'R', 'O', 'W', '\r', '\n', 0x1a};
-enum { VERSION = 1, MAX_SIGNATURE = 127 };
+enum { VERSION = 1, MAX_SIGNATURE = SN_SIGNATURE_BYTES - 1 };
 
 static sennit_status stream_move(struct sennit_stream *s, void *data, size_t n_bytes, bool read,
                                  struct sennit_error *err)

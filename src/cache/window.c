@@ -15,13 +15,9 @@ enum { MAX_TOKENS = 1 << 30 }; /* of window, slack and kept tokens each: sums fi
 /* The family that lays out pages: one whose rows are pages throughout (paged.h). */
 static const struct sn_family *inner_family(const struct sennit_cache_config *config)
 {
-    const char *name = config->inner[0].family;
-    for (const struct sn_family *const *f = sn_families; name && *f; f++)
-        if (strcmp((*f)->name, name) == 0)
-            return (*f)->step_tile == sn_paged_step_tile && (*f)->attend && (*f)->attend->row_fill == sn_paged_list
-                       ? *f
-                       : NULL;
-    return NULL;
+    const struct sn_family *f = sn_family_of(&config->inner[0]);
+    bool paged = f && f->step_tile == sn_paged_step_tile && f->attend && f->attend->row_fill == sn_paged_list;
+    return paged ? f : NULL;
 }
 
 /* Its name and code, and the geometry of this configuration. */
@@ -35,7 +31,8 @@ static struct sennit_cache_config inner_config(const struct sennit_cache_config 
                                         .k_type = config->k_type,
                                         .v_type = config->v_type,
                                         .page_tokens = config->page_tokens,
-                                        .code = inner->code};
+                                        .code = inner->code,
+                                        .external = inner->external};
 }
 
 static sennit_status check_count(const char *field, uint32_t value, uint32_t least, struct sennit_error *err)

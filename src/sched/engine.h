@@ -132,6 +132,7 @@ struct sn_engine_config {
     uint64_t cache_bytes;
     uint32_t max_waiting; /* 0 = no limit */
     const char *cache_family;
+    const struct sennit_family *cache_external; /* borrowed; NULL = none */
     sennit_type kv_type;
     bool pin;
     void (*notify)(void *ctx);

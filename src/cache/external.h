@@ -1,0 +1,14 @@
+/* Families from outside the library (sennit/family.h): one family table for all of them; whose they are stands in the
+ * configuration. */
+#ifndef SN_CACHE_EXTERNAL_H
+#define SN_CACHE_EXTERNAL_H
+
+#include "cache/family.h"
+
+/* Not in sn_families: a configuration with `external` finds it. */
+extern const struct sn_family sn_family_external;
+
+/* What does not depend on a geometry: the struct's size, its name, its slots. SENNIT_INVALID, SENNIT_UNSUPPORTED. */
+sennit_status sn_external_check(const struct sennit_family *family, struct sennit_error *err);
+
+#endif
