@@ -1,5 +1,6 @@
 #include "cache_feed.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,8 +29,17 @@ static void add_parts(struct feed *f, const struct sennit_cache_config *c, bool 
     add_part(f, SENNIT_ROLE_DECAY, kind && strcmp(kind, "deltanet") == 0 ? heads : 0, 1);
     add_part(f, SENNIT_ROLE_BETA, kind && strcmp(kind, "deltanet") == 0 ? heads : 0, 1);
     add_part(f, SENNIT_ROLE_DT, kind && strcmp(kind, "mamba2") == 0 ? heads : 0, 1);
-    if (f->n_heads == 0)
-        f->n_heads = c->n_kv_heads ? c->n_kv_heads : c->mla.d_latent ? 4 : heads ? heads : kind ? 1 : 0;
+    if (f->n_heads == 0) {
+        bool conv_only = kind && heads == 0;
+        f->n_heads = c->n_kv_heads ? c->n_kv_heads : c->mla.d_latent ? 4 : kind && heads ? heads : conv_only;
+        f->d_query = c->n_kv_heads ? c->d_k : c->mla.d_latent + c->mla.d_rope;
+        f->d_out = c->n_kv_heads     ? c->d_v
+                   : c->mla.d_latent ? c->mla.d_latent
+                   : conv_only       ? c->recurrent.n_channels
+                                     : c->recurrent.d_head;
+    }
+    if (c->index.n_heads * c->index.d_index > f->n_index)
+        f->n_index = c->index.n_heads * c->index.d_index;
     for (uint32_t i = 0; composed && i < c->n_inner; i++)
         add_parts(f, &c->inner[i], true);
 }
@@ -51,6 +61,11 @@ sennit_status feed_open(struct feed *f, const char *family, struct sennit_pool *
     sennit_status status = sennit_cache_family_info(family, &f->info, err);
     if (status != SENNIT_OK)
         return status;
+    if (!f->info.example) {
+        *err = (struct sennit_error){.code = SENNIT_INVALID};
+        snprintf(err->message, sizeof err->message, "family '%s' has no example in its table", family);
+        return SENNIT_INVALID;
+    }
     f->config = *f->info.example;
     shape(&f->config, n_kv_heads, d);
     f->config.max_span = FEED_SPAN;

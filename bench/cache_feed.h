@@ -19,6 +19,8 @@ struct feed {
     struct sennit_cache *source; /* of a family that reads another cache; without rows */
     struct feed_part parts[FEED_MAX_PARTS];
     uint32_t n_parts, n_heads; /* n_heads: of queries */
+    uint32_t d_query, d_out;   /* floats of one head's query and output */
+    uint32_t n_index;          /* floats of a token's indexer queries */
     float *data;               /* FEED_SPAN tokens of the widest role */
 };
 

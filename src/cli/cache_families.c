@@ -167,6 +167,11 @@ static sennit_status apply_inner(const struct families_opts *o, struct built *b,
 static sennit_status build(const struct families_opts *o, const struct sennit_cache_family_info *info,
                            struct sennit_pool *pool, struct built *b, struct sennit_error *err)
 {
+    if (!info->example) {
+        *err = (struct sennit_error){.code = SENNIT_INVALID};
+        snprintf(err->message, sizeof err->message, "the library's table has no example of this family");
+        return SENNIT_INVALID;
+    }
     b->config = *info->example;
     apply(o, info->fields, false, &b->config);
     if (info->fields & SENNIT_FIELDS_RECURRENT)
