@@ -11,7 +11,7 @@
  * and the old layout and the serial cache given back), and holds it against the attention of one decode step over
  * those same caches; --other-ms is what the model's products take beside it, from `sennit bench`.
  *
- * One thread, its own CPU time less that of reading the clock, medians. Default: every family of the library; "naive",
+ * One thread, its own CPU time less that of reading the clock, medians. Default: every family of the library; naive,
  * which is made to be slow, joins only when it is named. */
 #include <stdio.h>
 #include <stdlib.h>
