@@ -13,7 +13,7 @@
 
 #include "cache/world.h"
 
-enum { OPS_PER_WORLD = 400, OPS_PER_LARGE_WORLD = 60, LEAST_WORLDS = 12 };
+enum { OPS_PER_WORLD = 400, OPS_PER_LARGE_WORLD = 60, LEAST_WORLDS = 8 };
 
 static struct mcache *pick(struct world *w)
 {
@@ -244,7 +244,7 @@ static bool op_round(struct world *w)
         for (uint32_t r = 0; r < m->n && !abort; r++)
             window[r] += n[r];
     }
-    check_within_projection(m);
+    check_within_projection(m, true);
     if (rng_chance(&w->rng, 30))
         round_misuse(w, m, window);
     bool commit = rng_chance(&w->rng, 25), reject = rng_chance(&w->rng, 20);
@@ -333,7 +333,9 @@ static bool op_save(struct world *w)
 static bool op_load(struct world *w)
 {
     struct msaved *s = &w->saved[rng_below(&w->rng, MAX_SAVED)];
-    if (!s->copy || w->n_serial == MAX_SERIAL)
+    if (!s->copy)
+        return op_save(w);
+    if (w->n_serial == MAX_SERIAL)
         return false;
     struct sennit_cache *c = NULL;
     struct sennit_stream reader = memory_reader(&s->stream);
@@ -497,7 +499,7 @@ static void check_all(struct world *w, bool everything)
     check_accounting(w);
     const struct mcache *m = pick(w);
     check_questions(w, m);
-    check_within_projection(m);
+    check_within_projection(m, false);
     if (m->n > 0)
         check_row(w, m, rng_below(&w->rng, m->n));
     for (uint32_t r = 0; everything && r < w->main.n; r++)

@@ -81,8 +81,9 @@ void mcache_append(struct world *w, struct mcache *m, const uint32_t *n, bool wi
 
 void check_row(struct world *w, const struct mcache *m, uint32_t row); /* stored state = solo's, to the bit */
 void check_questions(struct world *w, const struct mcache *m);
-/* No row holds more than what was projected for the most tokens that it had outside rounds. */
-void check_within_projection(const struct mcache *m);
+/* No row holds more than what was projected for the most tokens that it had outside rounds; in none the reserve is
+ * left alone. */
+void check_within_projection(const struct mcache *m, bool round);
 void check_donor(struct world *w, struct mdonor *d);
 void donor_free(struct mdonor *d);
 void check_accounting(struct world *w);
