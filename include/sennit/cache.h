@@ -67,15 +67,15 @@ struct sennit_cache_config {
     uint32_t n_snapshots;     /* owned snapshots (donors, published rows) per row to be covered by projected_bytes */
 
     /* "affine": bits 8 or 4; group 32 or 64, a divisor of both head dimensions. "turboquant": bits of keys 2, 4, 5 or
-     * 8, of values 2, 3, 4, 5 or 8 (0, 0 = 8, 3), group 0 or 32. "mla", "mla-dsa": k_bits 8 for a coded latent, else
-     * 0. k_type and v_type are then 0. */
+     * 8, of values 2, 3, 4, 5 or 8 (0, 0 = 8, 3), group 0 or 32; both head dimensions 64, 128, 256 or 512. "mla",
+     * "mla-dsa": k_bits 8 for a coded latent, else 0. k_type and v_type are then 0. */
     struct {
         uint32_t k_bits, v_bits, group;
     } code;
     /* "window": a query at position p sees p - tokens + 1 .. p, and the first n_kept of the row. slack: how many
      * tokens can be trimmed after the window has moved on; 0 = 64. The storage is inner[0], a family that keeps pages
-     * of keys and values ("plain", "affine"): its name (or external) and code; its geometry is this configuration's.
-     * A span above max_span (in a round: above round_depth, where that is more) is SENNIT_RANGE. */
+     * of keys and values ("plain", "affine", "turboquant"): its name (or external) and code; its geometry is this
+     * configuration's. A span above max_span (in a round: above round_depth, where that is more) is SENNIT_RANGE. */
     struct {
         uint32_t tokens, slack, n_kept;
     } window;

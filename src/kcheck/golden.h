@@ -26,6 +26,9 @@ static const uint64_t kcheck_golden[SN_K_COUNT] = {
     [SN_K_affine_encode] = 0xEB9B3AE025CFCDE7,
     [SN_K_conv] = 0xDFF2D455B734611C,         [SN_K_l2_norm] = 0x0855EB1EAB7794C1,
     [SN_K_delta_step] = 0x4A45DBC40725F1D6,   [SN_K_ssm_step] = 0x161F313D43EE3D7C,
+    [SN_K_turbo_query] = 0xE70D67FFBA5896DF,  [SN_K_turbo_keys] = 0xA1FE6F8853EBB9BB,
+    [SN_K_turbo_values] = 0x446BEB1D40220933, [SN_K_turbo_rotate] = 0x2C8D943E5620981D,
+    [SN_K_attn_turbo] = 0xAA83740EFDF3FED4,
 };
 
 #endif

@@ -216,6 +216,58 @@ struct sn_attn_affine_args {
 };
 typedef void (*sn_attn_affine_fn)(const struct sn_attn_affine_args *a);
 
+/* ---- keys and values as TurboQuant codes ----------------------------------------------------------------------- */
+
+/* Groups are of 32 along the head dimension; d is 64, 128, 256 or 512. Codes of `bits` bits are a little-endian bit
+ * stream: 4 * bits bytes per group, code i of a group at bits i * bits and on. Constants: kernel/turbo.h. */
+
+/* A query for integer dots with keys of `bits`, as code_query does it in groups of 32: codes within +-127, d what a
+ * code is worth, sum the sum of the codes (NaN for a group with a fault). The codes of each 16 dimensions are put
+ * into the order in which attn_turbo takes keys out of their words: at 2 bits 0 4 8 12, 1 5 9 13, 2 6 10 14, 3 7 11
+ * 15, at 4 bits 0 2 4 6, 1 3 5 7, 8 10 12 14, 9 11 13 15, else as they are. */
+typedef void (*sn_turbo_query_fn)(const float *x, size_t n, unsigned bits, int8_t *codes, float *d, float *sum);
+
+/* Codes of a key (bits 2, 4, 5, 8; n a multiple of 32) with f16 scale and zero per group; with top = 2^bits - 1, or
+ * 254 at 8 bits:
+ *     scale = f16 of the larger of (max - min) / top and amax / 2048, saturating; the next f16 up where that was
+ *             rounded below amax / 2048
+ *     zero  = rint(min / scale), at 8 bits rint((max + min) / (2 * scale)), within +-2048, never -0
+ *     code  = rint(x / scale - zero), within 0 .. top, at 8 bits within +-127 and stored with 128 added
+ * max = min: scale = f16(|x|), zero = the sign of x as -1, 0 or 1, codes 0 (stored: 128 at 8 bits). A group with an
+ * infinity or NaN: scale = NaN (0x7E00), zero = 0, codes 0 likewise. */
+typedef void (*sn_turbo_keys_fn)(const float *x, size_t n, unsigned bits, uint8_t *codes, uint16_t *scale,
+                                 uint16_t *zero);
+
+/* Codes of a value of d numbers (bits 2, 3, 4, 5, 8) with an f16 scale per group: y = turbo_rotate's transform the
+ * other way round (signs, stages, norm); scale = f16(sqrt(sum(y^2) * (1 / 32))), the sum in 16 lanes, saturating;
+ * code = the number of thresholds below y / (scale + 1e-8). A group where y has an infinity or NaN: scale = NaN
+ * (0x7E00), codes 0. */
+typedef void (*sn_turbo_values_fn)(const float *x, size_t d, unsigned bits, uint8_t *codes, uint16_t *scale);
+
+/* Back from the rotated space, in place: for h = 1, 2, 4 ... d / 2 (x[i], x[i + h]) = (x[i] + x[i + h], x[i] -
+ * x[i + h]) where i has no bit h, then x * norm, then the signs. */
+typedef void (*sn_turbo_rotate_fn)(float *x, size_t d);
+
+/* 64 keys, or 64 values, of one head; ng = d / 32.
+ *     keys    codes [4 groups of 16 keys][ng][bits][16 keys][4 bytes]: bytes 4j .. 4j + 3 of all keys' streams are
+ *             neighbours; scale and zero f16 [4][ng][16]
+ *     values  codes [64][d * bits / 8], scale f16 [ng][64], zero NULL */
+struct sn_turbo_part {
+    const uint8_t *codes;
+    const uint16_t *scale, *zero;
+};
+
+/* As sn_attn_fn, over codes, values in the rotated space (so is the output). a.k_chunk, a.v_chunk, a.q and a.ldq are
+ * not used. numerics.md "TurboQuant" has the order. */
+struct sn_attn_turbo_args {
+    struct sn_attn_args a;
+    const struct sn_turbo_part *k, *v; /* [a.n_chunks] */
+    unsigned k_bits, v_bits;
+    const int8_t *q;           /* [n_q][d_k] of turbo_query for k_bits */
+    const float *q_d, *q_sum;  /* [n_q][d_k / 32] */
+};
+typedef void (*sn_attn_turbo_fn)(const struct sn_attn_turbo_args *a);
+
 /* ---- recurrent layers ------------------------------------------------------------------------------------------ */
 
 /* One position of a causal depthwise convolution, for n channels: acc = w[0] * x[0] (with a bias: fma(w[0], x[0],

@@ -96,7 +96,7 @@ static sennit_status run_line(struct script *s, int line, struct sennit_error *e
     case 15:
         return sennit_cache_capture_donor_attention(s->batch, &s->view, err);
     case 16:
-        return sennit_donor_attend(s->view, q, H * GROUP, 1, 1.0f, NULL, s->out, err);
+        return sennit_donor_attend(s->view, q, n_heads_of(&s->g), 1, 1.0f, NULL, s->out, err);
     case 17:
         return save(s, err);
     case 18:
