@@ -16,7 +16,8 @@ static void kinds_differ_by_signature(const struct stage *s, const struct sennit
     for (size_t i = 0; i < n; i++) {
         struct stage other;
         stage_open_kind(&other, &kinds[i]);
-        struct sennit_cache *b = stage_new(&other, 1), *empty;
+        struct sennit_cache *b, *empty;
+        OK(sennit_cache_create(&b, s->pool, &other.g.config, 1, err)); /* of this pool: the kind alone differs */
         bool same = strcmp(kinds[i].name, s->kind->name) == 0;
         assert_int_equal(strcmp(mine, sennit_cache_signature(b)) == 0, same);
         OK(sennit_cache_make_empty_batch(c, &empty, err));
@@ -24,8 +25,10 @@ static void kinds_differ_by_signature(const struct stage *s, const struct sennit
         if (!same)
             REFUSED(SENNIT_INVALID, sennit_cache_merge_rows(empty, sources, 1, err));
         assert_int_equal(sennit_cache_batch_size(empty), 0);
-        sennit_cache_dispose(&empty);
         sennit_cache_dispose(&b);
+        const struct sennit_cache *right[] = {c};
+        OK(sennit_cache_merge_rows(empty, right, 1, err)); /* still there to be used */
+        sennit_cache_dispose(&empty);
         stage_close(&other);
     }
 }
@@ -182,6 +185,12 @@ static void merge_and_go_on(struct stage *s, uint32_t na, uint32_t nb, uint32_t 
                 die("%s: rows of %u and %u tokens, merged: row %u differs after %u steps", s->kind->name, na, nb, r,
                     i + 1);
         }
+    }
+    for (uint32_t r = 0; r < 2; r++) { /* and what they could return to is the same */
+        struct sennit_cache *row;
+        OK(sennit_cache_extract_row(c, r, &row, err));
+        assert_true(cache_fingerprint(row) == cache_fingerprint(rows[r]));
+        sennit_cache_dispose(&row);
     }
     free(out);
     free(want);
@@ -621,6 +630,31 @@ static void refused_calls(struct stage *s, struct sennit_cache *c)
     assert_null(out);
 }
 
+/* Rows that go back together or not at all: of three rows the last one is too short, or has let go of too much, or the
+ * memory for its cut is refused. */
+static void refused_trims(struct stage *s)
+{
+    const uint32_t n = 3 * stage_edge(s) + 1, lengths[][3] = {{n, n, 4}, {6, 6, n}, {n, n, n}};
+    for (size_t i = 0; i < SN_ARRAY_LEN(lengths); i++)
+        for (uint64_t k = 1; k < 9; k++)
+            for (uint64_t fail = 0; fail < 5; fail++) {
+                struct sennit_cache *rows[3], *c;
+                for (uint32_t r = 0; r < 3; r++)
+                    rows[r] = stage_row(s, 1000 * r, lengths[i][r]);
+                c = stage_merge(s, rows, 3);
+                uint64_t before = stage_imprint(s, c);
+                if (fail > 0)
+                    sn_heap_fail_at(s->pool->heap, fail); /* the rows share what they store: a cut takes a copy */
+                sennit_status status = sennit_cache_trim(c, k, false, NULL);
+                sn_heap_fail_at(s->pool->heap, 0);
+                assert_true(status == SENNIT_OK || stage_imprint(s, c) == before);
+                for (uint32_t r = 0; r < 3 && status == SENNIT_OK; r++)
+                    assert_int_equal(sennit_cache_row_offset(c, r), lengths[i][r] - k);
+                sennit_cache_dispose(&c);
+                stage_dispose(rows, 3);
+            }
+}
+
 /* Every refused call, with a row among those it names that could have been changed, and every damaged record: after
  * them all is as it was. */
 static void refused_calls_change_nothing(void **state)
@@ -647,10 +681,12 @@ static void refused_calls_change_nothing(void **state)
     stage_same(&s, c, 0, 1, 41);
     stage_same(&s, c, 1, 500, 3);
     sennit_cache_dispose(&c);
+    s.g.config.max_tokens = 0;
+    refused_trims(&s);
     stage_close(&s);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(joins_keep_the_kind),
@@ -669,5 +705,5 @@ int main(void)
         cmocka_unit_test(parts_agree_on_a_prefix),
         cmocka_unit_test(refused_calls_change_nothing),
     };
-    return stage_run("rules", tests, SN_ARRAY_LEN(tests));
+    return stage_run(argc, argv, tests, SN_ARRAY_LEN(tests));
 }

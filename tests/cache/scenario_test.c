@@ -524,7 +524,7 @@ static void rounds_and_snapshots_are_in_the_projection(void **state)
     stage_close(&s);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(unequal_prompts_are_read_together),
@@ -540,5 +540,5 @@ int main(void)
         cmocka_unit_test(a_round_copies_nothing_when_it_opens),
         cmocka_unit_test(rounds_and_snapshots_are_in_the_projection),
     };
-    return stage_run("scenarios", tests, SN_ARRAY_LEN(tests));
+    return stage_run(argc, argv, tests, SN_ARRAY_LEN(tests));
 }

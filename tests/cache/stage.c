@@ -1,5 +1,6 @@
 #include "cache/stage.h"
 
+#include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -83,15 +84,19 @@ const struct kind *stage_kinds(size_t *n)
 
 static const struct kind *turn;
 
-int stage_run(const char *name, const struct CMUnitTest *tests, size_t n_tests)
+int stage_run(int argc, char **argv, const struct CMUnitTest *tests, size_t n_tests)
 {
     size_t n;
     const struct kind *kinds = stage_kinds(&n);
     int failed = 0;
     all_families_are_tested();
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
     for (turn = kinds; turn < kinds + n; turn++) {
-        printf("%s: %s\n", name, turn->name);
-        fflush(stdout);
+        if (argc > 2 && fnmatch(argv[2], turn->name, 0) != 0)
+            continue;
+        printf("kind %s\n", turn->name);
+        fflush(stdout); /* a test that ends the program leaves at least this */
         failed += _cmocka_run_group_tests(turn->name, tests, n_tests, NULL, NULL);
     }
     return failed;

@@ -26,8 +26,8 @@ struct stage {
 };
 
 /* Runs the tests once for every line of tested.list, which has all families, and for every further kind of stage.c.
- * Returns the number of failures. */
-int stage_run(const char *name, const struct CMUnitTest *tests, size_t n_tests);
+ * Arguments: a pattern of test names, and of kinds; without them, all. Returns the number of failures. */
+int stage_run(int argc, char **argv, const struct CMUnitTest *tests, size_t n_tests);
 /* Every kind, for tests of several at once; the count into *n. */
 const struct kind *stage_kinds(size_t *n);
 
