@@ -1,6 +1,5 @@
 /* What users of batching engines have met, as scenarios: each for every kind of cache where it means something.
  * docs/testing.md has the table of all of them, with those that one family's own tests or whole engines play. */
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -37,29 +36,6 @@ static void unequal_prompts_are_read_together(void **state)
 
 /* ---- grouped heads --------------------------------------------------------------------------------------------- */
 
-/* The row's last token against the textbook. */
-static void near_the_textbook(struct stage *s, uint64_t seed, uint32_t n, const float *got)
-{
-    const struct twin_ops *ops = s->tested->twin;
-    struct twin *twin = ops->create(&s->g);
-    size_t heads = n_heads_of(&s->g), d_q = d_q_of(&s->g), d_out = d_out_of(&s->g);
-    float *q = must(malloc((heads * d_q + 1) * sizeof *q));
-    double *want = must(malloc(d_out * sizeof *want));
-    for (uint32_t i = 0; i < n; i++)
-        ops->append(twin, seed + i);
-    token_query(seed + n - 1, heads * d_q, q);
-    for (uint32_t h = 0; h < heads; h++) {
-        double bound = ops->attend(twin, q + h * d_q, h, n, NULL, NULL, want);
-        for (size_t d = 0; d < d_out; d++)
-            if (!(fabs(got[h * d_out + d] - want[d]) <= bound))
-                die("%s, %u heads, %u tokens: head %u, value %zu: %.9g, textbook %.9g, bound %.3g", s->kind->name,
-                    (unsigned)heads, n, h, d, got[h * d_out + d], want[d], bound);
-    }
-    ops->release(twin);
-    free(q);
-    free(want);
-}
-
 /* Several query heads per head of keys, for one row and for several of unequal lengths, around the edges of pages: as
  * alone, and as the textbook says of what is stored. */
 static void grouped_heads_in_batches(void **state)
@@ -94,7 +70,7 @@ static void grouped_heads_in_batches(void **state)
                     float *want = stage_out(&s, feeds[r].n);
                     stage_feed(&s, rows[r], 0, feeds[r].seed, feeds[r].n, want);
                     assert_memory_equal(want, feeds[r].out, feeds[r].n * s.width * sizeof *want);
-                    near_the_textbook(&s, feeds[r].seed, feeds[r].n, want + (feeds[r].n - 1) * s.width);
+                    stage_textbook(&s, feeds[r].seed, feeds[r].n, want + (feeds[r].n - 1) * s.width);
                     free(want);
                     free(feeds[r].out);
                 }

@@ -1,6 +1,7 @@
 #include "cache/stage.h"
 
 #include <fnmatch.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -237,6 +238,28 @@ void stage_same(struct stage *s, const struct sennit_cache *c, uint32_t row, uin
     free(x);
     free(y);
     free(got);
+    free(want);
+}
+
+void stage_textbook(const struct stage *s, uint64_t seed, uint32_t n, const float *got)
+{
+    const struct twin_ops *ops = s->tested->twin;
+    struct twin *twin = ops->create(&s->g);
+    size_t heads = n_heads_of(&s->g), d_q = d_q_of(&s->g), d_out = d_out_of(&s->g);
+    float *q = must(malloc((heads * d_q + 1) * sizeof *q));
+    double *want = must(malloc(d_out * sizeof *want));
+    for (uint32_t i = 0; i < n; i++)
+        ops->append(twin, seed + i);
+    token_query(seed + n - 1, heads * d_q, q);
+    for (uint32_t h = 0; h < heads; h++) {
+        double bound = ops->attend(twin, q + h * d_q, h, n, NULL, NULL, want);
+        for (size_t d = 0; d < d_out; d++)
+            if (!(fabs(got[h * d_out + d] - want[d]) <= bound))
+                die("%s, %u heads, %u tokens: head %u, value %zu: %.9g, textbook %.9g, bound %.3g", s->kind->name,
+                    (unsigned)heads, n, h, d, got[h * d_out + d], want[d], bound);
+    }
+    ops->release(twin);
+    free(q);
     free(want);
 }
 

@@ -56,6 +56,8 @@ float *stage_out(const struct stage *s, uint32_t n_tokens); /* malloc'd, zeroed 
 /* The row holds n tokens from `seed` on, to the bit as if it had been fed them alone, and would answer so; it stays
  * as it is. */
 void stage_same(struct stage *s, const struct sennit_cache *c, uint32_t row, uint64_t seed, uint32_t n);
+/* The output got[width] of the last of n tokens from `seed` on is within the bound of the kind's textbook. */
+void stage_textbook(const struct stage *s, uint64_t seed, uint32_t n, const float *got);
 /* What the cache stores, with the bytes of its pool: equal where nothing has changed. */
 uint64_t stage_imprint(const struct stage *s, const struct sennit_cache *c);
 /* The length around which something changes in this kind: its window, its start, else a page (8 where rows have
