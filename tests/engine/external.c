@@ -75,7 +75,13 @@ static void refusals(const struct world *w)
     o = options_of(&f);
     o.cache_family = "plain";
     refused(w, o, "cache_family is 'plain' and cache_external is 'raw'");
-    o.cache_family = NULL;
+    o = options_of(NULL);
+    o.cache_family = "affine";
+    refused(w, o, "kv_type means nothing to the cache family 'affine'");
+    o = options_of(NULL);
+    o.kv_code.k_bits = 8;
+    refused(w, o, "kv_code means nothing to the cache family 'plain'");
+    o = options_of(&f);
     f.struct_bytes--;
     refused(w, o, "struct_bytes");
     f = raw_family, f.load_chunk = NULL;
