@@ -44,7 +44,8 @@ struct sennit_engine_options {
                                   family without SENNIT_FIELDS_TYPES has none: SENNIT_INVALID */
     bool kv_type_set;
     /* Codes of keys and values, in families that keep codes instead of types ("affine", "turboquant"): as in struct
-     * sennit_cache_config. All 0: affine of 8 bits in groups of 32, turboquant of 8 and 3. SENNIT_INVALID in others */
+     * sennit_cache_config. All 0: affine of 8 bits in groups of 32, turboquant of 8 and 3. SENNIT_INVALID in
+     * others. */
     struct {
         uint32_t k_bits, v_bits, group;
     } kv_code;
