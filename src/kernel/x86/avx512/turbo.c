@@ -1,5 +1,6 @@
-/* TurboQuant codes with AVX-512 VNNI: vpdpbusd multiplies codes, unsigned, by signed query codes, and does not saturate
- * (32 * 255 * 127 < 2^31), so the dot of a group is exact. Levels are looked up by vpermps, in one register or two. */
+/* TurboQuant codes with AVX-512 VNNI: vpdpbusd multiplies codes, unsigned, by signed query codes, and does not
+ * saturate (32 * 255 * 127 < 2^31), so the dot of a group is exact. Levels are looked up by vpermps, in one register
+ * or two. */
 #include "kernel/x86/avx512/coded.h"
 
 /* Stages within a vector: lanes with bit h get (the other) - x, those without x + (the other). */
