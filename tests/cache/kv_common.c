@@ -41,6 +41,21 @@ size_t kv_canonical_token_bytes(const struct sennit_cache_config *c)
     return (size_t)c->n_kv_heads * ((size_t)c->d_k + c->d_v) * sn_kv_element_bytes(c->k_type);
 }
 
+void copy_elements(uint8_t *to, const uint8_t *from, size_t step, size_t n, size_t e)
+{
+    if (step == 1)
+        memcpy(to, from, n * e);
+    else if (e == 2)
+        for (size_t i = 0; i < n; i++)
+            memcpy(to + 2 * i, from + 2 * i * step, 2);
+    else if (e == 4)
+        for (size_t i = 0; i < n; i++)
+            memcpy(to + 4 * i, from + 4 * i * step, 4);
+    else
+        for (size_t i = 0; i < n; i++)
+            memcpy(to + e * i, from + e * i * step, e);
+}
+
 /* One page part, P positions: keys are [head][group of up to 16][d][16], values [head][P][d]. */
 static void copy_part(const struct sennit_span_view *s, const struct sennit_cache_config *c, bool key, uint8_t *out)
 {
@@ -55,9 +70,7 @@ static void copy_part(const struct sennit_span_view *s, const struct sennit_cach
                 memcpy(dst, data + (h * p + t) * d * e, d * e);
                 continue;
             }
-            size_t first = h * p * d + t / lanes * d * lanes + t % lanes;
-            for (size_t i = 0; i < d; i++)
-                memcpy(dst + i * e, data + (first + i * lanes) * e, e);
+            copy_elements(dst, data + (h * p * d + t / lanes * d * lanes + t % lanes) * e, lanes, d, e);
         }
 }
 

@@ -15,7 +15,8 @@ struct twin_ops {
     void (*cut)(struct twin *t, uint64_t n_tokens);
     /* Output of query head `head` with query q [d_k] over keys 0 .. n_keys - 1 that mask (NULL or
      * [n_keys]) shows, into out [d_v]. Returns the largest absolute error that f32 arithmetic in
-     * the specified order can explain. */
+     * the specified order can explain. Depends on the first n_keys tokens alone, though the list may hold more: rows
+     * that begin alike share it. */
     double (*attend)(const struct twin *t, const float *q, uint32_t head, uint64_t n_keys, const uint8_t *mask,
                      const float *sink, double *out);
 };
@@ -54,6 +55,7 @@ struct tested_family {
      * returns what is wrong, NULL past the last variant. variant: from 1. NULL: there are none. */
     const char *(*spoil)(unsigned variant, struct sn_family *family);
     const char *oracles[2]; /* whose bits it must give: its own alone in a cache, and another family's (or NULL) */
+    uint32_t other_percent; /* of the rows alone that are of the other family; 0 = 12 */
     /* Families whose rows let old tokens go; NULL: nothing is ever let go. */
     struct retention (*retention)(const struct geometry *g, uint64_t high);
     /* What of a row's canonical form (n_tokens, n_bytes) a later query reads; the rest becomes zeros. Goes
@@ -73,10 +75,6 @@ struct tested_family {
 };
 extern const struct tested_family *const tested_families[]; /* NULL-terminated */
 const struct tested_family *find_tested(const char *name);  /* NULL: not under the suite */
-/* The first line of a cache's family; dies when there is none. */
-const struct tested_family *tested_of(const struct sennit_cache *cache);
-/* One more line, of a family that is not the library's. */
-void add_tested(const struct tested_family *f);
 static inline const char *family_of(const struct tested_family *f)
 {
     return f->family ? f->family : f->name;
@@ -100,6 +98,8 @@ void walk_pages(const struct sennit_cache *cache, uint32_t row, const struct sn_
  * from one "key_value" span. */
 uint8_t *kv_canonical(const struct sennit_cache *like, const struct sennit_span_view *spans, size_t n_spans,
                       uint64_t n_tokens, size_t *n_bytes);
+/* n elements of e bytes, `step` elements apart where they come from. */
+void copy_elements(uint8_t *to, const uint8_t *from, size_t step, size_t n, size_t e);
 size_t kv_canonical_token_bytes(const struct sennit_cache_config *config);
 
 #endif

@@ -33,8 +33,8 @@ static void code_group(const float *x, size_t n, uint32_t bits, double *part, do
 {
     float least = x[0], most = x[0], top = (float)((1u << bits) - 1);
     for (size_t i = 0; i < n; i++) {
-        least = fminf(least, x[i]);
-        most = fmaxf(most, x[i]);
+        least = x[i] < least ? x[i] : least;
+        most = x[i] > most ? x[i] : most;
     }
     float b = as_half(least), scale = as_half((most - least) / top);
     for (size_t i = 0; i < n; i++) {
@@ -245,18 +245,30 @@ static size_t token_bytes(const struct sennit_cache_config *c)
     return c->n_kv_heads * (head_bytes(c, true) + head_bytes(c, false));
 }
 
-static uint8_t code_at(const struct sennit_cache_config *c, const uint8_t *codes, bool key, size_t h, size_t t,
-                       size_t d)
+/* d codes out of words of `run` bytes, `stride` bytes apart; of 4 bits: a word's low halves, then its high ones. */
+static void unpack(const uint8_t *from, size_t stride, size_t run, size_t bits, size_t d, uint8_t *to)
+{
+    for (size_t at = 0; at < d; from += stride) {
+        for (size_t i = 0; i < run; i++)
+            to[at + i] = bits == 8 ? from[i] : from[i] & 15;
+        at += run;
+        for (size_t i = 0; i < run && bits == 4; i++)
+            to[at + i] = from[i] >> 4;
+        at += bits == 4 ? run : 0;
+    }
+}
+
+/* The codes of token t of head h. Keys: [16 tokens or the page][word][token] of 4 bytes; values: 16 bytes a word. */
+static void codes_of(const struct sennit_cache_config *c, const uint8_t *codes, bool key, size_t h, size_t t,
+                     uint8_t *to)
 {
     size_t p = sn_page_tokens(c), lanes = p < 16 ? p : 16, bits = key ? c->code.k_bits : c->code.v_bits;
-    size_t dim = key ? c->d_k : c->d_v, head = h * p * dim * bits / 8, run = key ? 4 : 16;
-    size_t word = bits == 8 ? d / run : d / (2 * run), at = word * run + d % run;
+    size_t d = key ? c->d_k : c->d_v, row = d * bits / 8;
+    const uint8_t *head = codes + h * p * row;
     if (key)
-        at = t / lanes * lanes * dim * bits / 8 + (word * lanes + t % lanes) * 4 + d % 4;
+        unpack(head + t / lanes * lanes * row + t % lanes * 4, lanes * 4, 4, bits, d, to);
     else
-        at += t * dim * bits / 8;
-    uint8_t byte = codes[head + at];
-    return bits == 8 ? byte : d / run % 2 ? byte >> 4 : byte & 15;
+        unpack(head + t * row, 16, 16, bits, d, to);
 }
 
 static size_t scale_at(const struct sennit_cache_config *c, bool key, size_t h, size_t t, size_t g)
@@ -275,8 +287,7 @@ static void copy_part(const struct sennit_cache_config *c, const struct sennit_s
     for (size_t t = 0; t < s->n_tokens; t++)
         for (size_t h = 0; h < c->n_kv_heads; h++) {
             uint8_t *to = out + t * token_bytes(c) + h * head_bytes(c, key);
-            for (size_t i = 0; i < d; i++)
-                to[i] = code_at(c, s[0].data, key, h, t, i);
+            codes_of(c, s[0].data, key, h, t, to);
             for (size_t g = 0; g < ng; g++) {
                 size_t from = 2 * scale_at(c, key, h, t, g);
                 memcpy(to + d + 2 * g, (const uint8_t *)s[1].data + from, 2);

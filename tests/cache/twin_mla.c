@@ -457,9 +457,8 @@ static uint8_t *mla_canonical(const struct sennit_cache *like, const struct senn
         CHECK(s->pos == next[part] && s->n_bytes == p * bytes && s->pos + s->n_tokens <= n_tokens);
         next[part] += s->n_tokens;
         for (size_t t = 0; t < s->n_tokens; t++)
-            for (size_t d = 0; d < n; d++)
-                memcpy(out + (s->pos + t) * total + at[part] + d * e,
-                       data + (t / lanes * n * lanes + d * lanes + t % lanes) * e, e);
+            copy_elements(out + (s->pos + t) * total + at[part], data + (t / lanes * n * lanes + t % lanes) * e,
+                          lanes, n, e);
     }
     for (size_t i = 0; i < SN_ARRAY_LEN(names); i++)
         CHECK(next[i] == (part_bytes(c, names[i], &e) ? n_tokens : 0));

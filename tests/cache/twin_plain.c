@@ -171,6 +171,7 @@ const struct tested_family tested_naive = {
     .twin = &twin_plain,
     .geometry = kv_geometry,
     .oracles = {"naive", "plain"},
+    .other_percent = 88, /* itself is slow */
     .walk = walk_array,
     .canonical = kv_canonical,
 };

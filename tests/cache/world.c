@@ -17,7 +17,7 @@ static const char *random_isa(struct rng *rng)
     for (int isa = SN_ISA_SCALAR + 1; isa < SN_ISA_COUNT; isa++)
         if (sn_isa_available(&cpu, (enum sn_isa)isa))
             levels[n++] = (enum sn_isa)isa;
-    if (n == 0 || rng_chance(rng, 15))
+    if (n == 0 || rng_chance(rng, 8))
         return sn_isa_name(SN_ISA_SCALAR);
     return sn_isa_name(levels[rng_below(rng, n)]);
 }
@@ -144,14 +144,88 @@ void world_close(struct world *w)
     sennit_pool_free(w->solo_pool);
 }
 
-/* ---- rows of the model
- * --------------------------------------------------------------------------------------- */
+/* ---- histories ------------------------------------------------------------------------------------------------ */
+
+static void history_release(struct history *h)
+{
+    if (!h || --h->n_refs > 0)
+        return;
+    h->ops->release(h->twin);
+    free(h->tokens);
+    free(h);
+}
+
+static struct history *history_new(struct world *w)
+{
+    struct history *h = must(calloc(1, sizeof *h));
+    h->ops = w->family->twin;
+    h->twin = h->ops->create(&w->g);
+    h->n_refs = 1;
+    return h;
+}
+
+static void history_push(struct history *h, const uint64_t *tokens, uint64_t n)
+{
+    if (n == 0)
+        return;
+    if (h->n + n > h->cap) {
+        h->cap = (h->n + n) * 2;
+        h->tokens = must(realloc(h->tokens, h->cap * sizeof *h->tokens));
+    }
+    memcpy(h->tokens + h->n, tokens, n * sizeof *tokens);
+    h->n += n;
+}
+
+/* So that the row's history ends where the row does. */
+static void leave_others(struct world *w, struct mrow *row)
+{
+    struct history *h = row->history;
+    if (h->n == row->n)
+        return;
+    if (h->n_refs > 1) {
+        row->history = history_new(w);
+        history_push(row->history, h->tokens, row->n);
+        history_release(h);
+        return;
+    }
+    h->n = row->n;
+    if (h->n_fed > h->n) {
+        h->ops->cut(h->twin, h->n);
+        h->n_fed = h->n;
+    }
+}
+
+static const struct twin *mrow_twin(const struct mrow *row)
+{
+    struct history *h = row->history;
+    for (; h->n_fed < row->n; h->n_fed++)
+        h->ops->append(h->twin, h->tokens[h->n_fed]);
+    return h->twin;
+}
+
+/* ---- rows of the model ---------------------------------------------------------------------------------------- */
 
 struct mrow *mrow_new(struct world *w)
 {
     struct mrow *row = must(calloc(1, sizeof *row));
+    row->history = history_new(w);
+    return row;
+}
+
+void mrow_free(struct mrow *row)
+{
+    if (!row)
+        return;
+    sennit_cache_dispose(&row->solo);
+    history_release(row->history);
+    free(row);
+}
+
+static void open_solo(struct world *w, struct mrow *row)
+{
     const char *const *oracles = w->family->oracles;
-    bool other = oracles[1] && !w->wrong && rng_chance(&w->rng, 12); /* the naive one is slow */
+    uint32_t share = w->family->other_percent ? w->family->other_percent : 12;
+    bool other = oracles[1] && !w->wrong && rng_chance(&w->rng, w->large && share < 50 ? share / 3 : share);
     row->solo_g = w->g;
     row->solo_g.config.family = oracles[other];
     if (w->family->paged) /* the page size changes nothing: the row alone has another */
@@ -162,75 +236,53 @@ struct mrow *mrow_new(struct world *w)
         w->family->open_oracle(&row->solo, w->solo_pool, &row->solo_g);
     else
         row->solo = new_cache(w, w->solo_pool, &row->solo_g.config, 1);
-    row->twin_ops = w->family->twin;
-    row->twin = row->twin_ops->create(&w->g);
-    return row;
+    row->n_solo = 0;
 }
 
-void mrow_free(struct mrow *row)
-{
-    if (!row)
-        return;
-    sennit_cache_dispose(&row->solo);
-    row->twin_ops->release(row->twin);
-    free(row->tokens);
-    free(row);
-}
-
-static void push_tokens(struct world *w, struct mrow *row, const uint64_t *tokens, uint64_t n)
-{
-    if (row->n + n > row->cap) {
-        row->cap = (row->n + n) * 2;
-        row->tokens = must(realloc(row->tokens, row->cap * sizeof *row->tokens));
-    }
-    for (uint64_t i = 0; i < n; i++) {
-        row->tokens[row->n++] = tokens[i];
-        w->family->twin->append(row->twin, tokens[i]);
-    }
-}
-
-/* The solo cache takes the tokens in chunks of its own choice. out: [n][n_heads * d_v], or NULL. */
-static void solo_append(struct world *w, struct mrow *row, const uint64_t *tokens, uint32_t n, float *out)
+/* The solo cache takes the row's next n tokens in chunks of its own choice. out: [n][n_heads * d_v], or NULL. */
+static void solo_append(struct world *w, struct mrow *row, uint64_t n, float *out)
 {
     size_t width = (size_t)n_heads_of(&w->g) * d_out_of(&w->g);
     struct step_options options = {.rng = rng_chance(&w->rng, 50) ? &w->rng : NULL};
-    for (uint32_t at = 0, cut; at < n; at += cut) {
-        cut = n - at > 1 && rng_chance(&w->rng, 60) ? 1 + rng_below(&w->rng, n - at) : n - at;
+    const uint64_t *tokens = row->history->tokens + row->n_solo;
+    for (uint32_t at = 0, cut, left = (uint32_t)n; at < left; at += cut) {
+        cut = left - at > 1 && rng_chance(&w->rng, 60) ? 1 + rng_below(&w->rng, left - at) : left - at;
         if (w->family->bounded_spans && cut > w->g.config.max_span)
             cut = w->g.config.max_span;
         struct work_span span = {.tokens = tokens + at, .n_tokens = cut, .out = out ? out + at * width : NULL};
         OK(run_step(row->solo, &row->solo_g, &span, 1, &options, err));
     }
+    row->n_solo += n;
 }
 
-struct mrow *mrow_copy(struct world *w, const struct mrow *row)
+struct sennit_cache *mrow_solo(struct world *w, struct mrow *row)
 {
-    struct mrow *copy = mrow_new(w);
-    if (row->n > 0) {
-        push_tokens(w, copy, row->tokens, row->n);
-        solo_append(w, copy, row->tokens, (uint32_t)row->n, NULL);
-    }
-    copy->n_last = row->n_last;
-    copy->high = row->high;
+    if (!row->solo)
+        open_solo(w, row);
+    if (row->n_solo < row->n)
+        solo_append(w, row, row->n - row->n_solo, NULL);
+    return row->solo;
+}
+
+struct mrow *mrow_copy(const struct mrow *row)
+{
+    struct mrow *copy = must(calloc(1, sizeof *copy));
+    *copy = (struct mrow){.history = row->history, .n = row->n, .n_last = row->n_last, .high = row->high};
+    copy->history->n_refs++;
     return copy;
 }
 
-void mrow_cut(struct world *w, struct mrow *row, uint64_t n_tokens)
+void mrow_cut(struct mrow *row, uint64_t n_tokens)
 {
     uint64_t dropped = row->n - n_tokens;
-    row->n_last -= dropped < row->n_last ? dropped : row->n_last;
     if (dropped == 0)
         return;
-    struct mrow *kept = mrow_new(w);
-    push_tokens(w, kept, row->tokens, n_tokens);
-    if (n_tokens > 0)
-        solo_append(w, kept, row->tokens, (uint32_t)n_tokens, NULL);
-    kept->n_last = row->n_last;
-    kept->high = n_tokens > 0 ? row->high : 0;
-    struct mrow old = *row;
-    *row = *kept;
-    *kept = old;
-    mrow_free(kept);
+    row->n_last -= dropped < row->n_last ? dropped : row->n_last;
+    row->n = n_tokens;
+    if (n_tokens == 0)
+        row->high = 0;
+    if (row->solo && row->n_solo > n_tokens)
+        sennit_cache_dispose(&row->solo);
 }
 
 void mcache_settled(struct mcache *m)
@@ -264,7 +316,7 @@ static void hold_against_twin(struct world *w, const struct mrow *row, const flo
 {
     size_t d_v = d_out_of(&w->g);
     double *want = must(malloc(d_v * sizeof *want));
-    double bound = w->family->twin->attend(row->twin, q, head, n_keys, mask, sink, want);
+    double bound = w->family->twin->attend(mrow_twin(row), q, head, n_keys, mask, sink, want);
     for (size_t d = 0; d < d_v; d++) {
         double error = fabs(got[d] - want[d]);
         if (!(error <= bound) && w->wrong)
@@ -291,7 +343,7 @@ static void check_outputs(struct world *w, struct mrow *row, uint32_t n, const f
     float *q = must(malloc(heads * d_q * sizeof *q));
     for (int k = 0; k < 2; k++) {
         uint32_t t = rng_below(&w->rng, n), head = rng_below(&w->rng, (uint32_t)heads);
-        token_query(row->tokens[row->n - n + t], heads * d_q, q);
+        token_query(row->history->tokens[row->n - n + t], heads * d_q, q);
         hold_against_twin(w, row, q + head * d_q, head, row->n - n + t + 1, NULL,
                           w->g.sinks ? w->g.sinks + head : NULL, got + t * width + head * d_v);
     }
@@ -326,11 +378,16 @@ void mcache_append(struct world *w, struct mcache *m, const uint32_t *n, bool wi
     for (uint32_t i = 0; i < n_spans; i++) {
         struct mrow *row = m->rows[spans[i].row];
         if (!abort) {
-            push_tokens(w, row, tokens[i], spans[i].n_tokens);
-            row->n_last = spans[i].n_tokens;
-            solo_append(w, row, tokens[i], spans[i].n_tokens, solo[i]);
             if (with_attention)
+                mrow_solo(w, row);
+            leave_others(w, row);
+            history_push(row->history, tokens[i], spans[i].n_tokens);
+            row->n += spans[i].n_tokens;
+            row->n_last = spans[i].n_tokens;
+            if (with_attention) {
+                solo_append(w, row, spans[i].n_tokens, solo[i]);
                 check_outputs(w, row, spans[i].n_tokens, spans[i].out, solo[i]);
+            }
         }
         free(tokens[i]);
         free(spans[i].out);
@@ -343,9 +400,9 @@ void mcache_append(struct world *w, struct mcache *m, const uint32_t *n, bool wi
 /* ---- checks ---------------------------------------------------------------------------------- */
 
 /* What the row alone stores, and the row in the batch must. */
-static uint8_t *canonical_solo(const struct world *w, const struct mrow *row, size_t *n)
+static uint8_t *canonical_solo(struct world *w, struct mrow *row, size_t *n)
 {
-    uint8_t *solo = canonical_row(row->solo, 0, n);
+    uint8_t *solo = canonical_row(mrow_solo(w, row), 0, n);
     if (w->family->forget && solo)
         w->family->forget(&w->g, row->n, solo, *n);
     return solo;
@@ -354,7 +411,7 @@ static uint8_t *canonical_solo(const struct world *w, const struct mrow *row, si
 void check_row(struct world *w, const struct mcache *m, uint32_t r)
 {
     size_t n, n_solo;
-    const struct mrow *row = m->rows[r];
+    struct mrow *row = m->rows[r];
     uint8_t *got = canonical_row(m->c, r, &n), *solo = canonical_solo(w, row, &n_solo);
     if (n != n_solo)
         die("row %u stores %zu bytes, alone %zu", r, n, n_solo);
@@ -365,6 +422,18 @@ void check_row(struct world *w, const struct mcache *m, uint32_t r)
     free(got);
     free(solo);
     w->n_states++;
+}
+
+void check_rows(struct world *w, const struct mcache *m)
+{
+    if (m->n <= 2 || rng_chance(&w->rng, 25)) {
+        for (uint32_t r = 0; r < m->n; r++)
+            check_row(w, m, r);
+        return;
+    }
+    uint32_t r = rng_below(&w->rng, m->n);
+    check_row(w, m, r);
+    check_row(w, m, (r + 1 + rng_below(&w->rng, m->n - 1)) % m->n);
 }
 
 /* What one more token costs is what the second page costs, which no table block or full window hides. */
@@ -476,7 +545,7 @@ static void check_view(struct world *w, const struct mdonor *d)
     OK(sennit_donor_attend(d->view, q, heads, n_q, w->g.scale, masked ? mask : NULL, out, err));
     for (uint32_t r = 0; r < n; r++) {
         struct sennit_donor_attention *alone;
-        OK(sennit_cache_capture_donor_attention(d->copy[r]->solo, &alone, err));
+        OK(sennit_cache_capture_donor_attention(mrow_solo(w, d->copy[r]), &alone, err));
         bool hidden = masked || w->family->retention;
         uint8_t *all_mask = must(calloc(n_q * (d->copy[r]->n + 1), 1)), *solo_mask = all_mask;
         show_keys(w, d, r, n_q, masked ? mask + r * n_q * width : NULL, all_mask);
@@ -530,28 +599,53 @@ void donor_free(struct mdonor *d)
 struct object {
     const void *p;
     size_t bytes;
-    uint32_t row; /* which of all rows reached it */
+    uint32_t row; /* which of all rows reached it first */
+    bool shared;  /* and so did another */
 };
+/* Objects in a list, and a table of them by address; what an earlier census left in a slot counts as empty. */
 struct census {
     struct object *list;
     size_t n, cap;
+    struct slot {
+        uint64_t census;
+        size_t at;
+    } * slot;
+    size_t n_slots; /* a power of two, at least 2 * cap */
+    uint64_t number;
     uint32_t row;
 };
+
+static struct slot *find_slot(const struct census *c, const void *p)
+{
+    size_t i = (size_t)mix64((uint64_t)(uintptr_t)p) & (c->n_slots - 1);
+    while (c->slot[i].census == c->number && c->list[c->slot[i].at].p != p)
+        i = (i + 1) & (c->n_slots - 1);
+    return &c->slot[i];
+}
+
+static void enlarge(struct census *c)
+{
+    c->cap = c->cap ? 2 * c->cap : 1024;
+    c->n_slots = 2 * c->cap;
+    c->list = must(realloc(c->list, c->cap * sizeof *c->list));
+    free(c->slot);
+    c->slot = must(calloc(c->n_slots, sizeof *c->slot));
+    for (size_t i = 0; i < c->n; i++)
+        *find_slot(c, c->list[i].p) = (struct slot){c->number, i};
+}
 
 static void visit(void *ctx, const void *p, size_t bytes)
 {
     struct census *c = ctx;
-    if (c->n == c->cap) {
-        c->cap = c->cap * 2 + 64;
-        c->list = must(realloc(c->list, c->cap * sizeof *c->list));
+    if (c->n == c->cap)
+        enlarge(c);
+    struct slot *s = find_slot(c, p);
+    if (s->census == c->number) {
+        c->list[s->at].shared = true;
+        return;
     }
-    c->list[c->n++] = (struct object){p, bytes, c->row};
-}
-
-static int by_address(const void *a, const void *b)
-{
-    const struct object *x = a, *y = b;
-    return x->p < y->p ? -1 : x->p > y->p;
+    *s = (struct slot){c->number, c->n};
+    c->list[c->n++] = (struct object){p, bytes, c->row, false};
 }
 
 static void count_cache(struct world *w, struct census *c, const struct sennit_cache *cache)
@@ -564,9 +658,10 @@ static void count_cache(struct world *w, struct census *c, const struct sennit_c
  * of that row. */
 void check_accounting(struct world *w)
 {
-    static struct census c; /* kept for its buffer */
+    static struct census c; /* kept for its table */
     c.n = 0;
     c.row = 0;
+    c.number++;
     uint64_t unique = 0, claimed = 0, own = 0;
     const struct sennit_cache *first = w->main.c;
     count_cache(w, &c, first);
@@ -578,14 +673,9 @@ void check_accounting(struct world *w)
         if (w->donors[i].view)
             count_cache(w, &c, sn_view_cache(w->donors[i].view));
     }
-    if (c.n)
-        qsort(c.list, c.n, sizeof *c.list, by_address);
     for (size_t i = 0; i < c.n; i++) {
-        if (i > 0 && c.list[i].p == c.list[i - 1].p)
-            continue;
         unique += c.list[i].bytes;
-        bool shared = i + 1 < c.n && c.list[i + 1].p == c.list[i].p;
-        own += !shared && c.list[i].row < first->n_rows ? c.list[i].bytes : 0;
+        own += !c.list[i].shared && c.list[i].row < first->n_rows ? c.list[i].bytes : 0;
     }
     for (uint32_t r = 0; r < first->n_rows; r++)
         claimed += sennit_cache_current_bytes(first, r);

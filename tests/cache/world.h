@@ -7,15 +7,27 @@
 
 enum { MAX_ROWS = 9, MAX_SERIAL = 7, MAX_DONORS = 3, MAX_SAVED = 3, N_WORKERS = 2 };
 
+/* A list of tokens and its textbook, which takes them when it is asked. Rows that begin alike share it; one that goes
+ * on otherwise leaves it. */
+struct history {
+    uint64_t *tokens, n, cap;
+    const struct twin_ops *ops;
+    struct twin *twin;
+    uint64_t n_fed; /* tokens that the twin has */
+    uint32_t n_refs;
+};
+
 /* One row of the model. */
 struct mrow {
-    uint64_t *tokens, n, cap;
+    struct history *history;
+    uint64_t n;      /* the row is the first n tokens of its history */
     uint64_t n_last; /* how far bypass reaches */
     uint64_t high;   /* the most tokens that the row in the batch has had outside rounds */
+    /* The row alone, or its first n_solo tokens, or NULL: replayed when somebody compares (mrow_solo), from the first
+     * token if it ever had one that the row no longer has. Never made from another row's. */
     struct sennit_cache *solo;
+    uint64_t n_solo;
     struct geometry solo_g; /* its own page size */
-    const struct twin_ops *twin_ops;
-    struct twin *twin;
 };
 
 struct mcache {
@@ -67,9 +79,11 @@ struct sennit_cache *new_cache(struct world *w, struct sennit_pool *pool, const 
 void world_close(struct world *w); /* dies of a leak */
 
 struct mrow *mrow_new(struct world *w);
-struct mrow *mrow_copy(struct world *w, const struct mrow *row); /* replayed alone from its first token */
+struct mrow *mrow_copy(const struct mrow *row);
 void mrow_free(struct mrow *row);
-void mrow_cut(struct world *w, struct mrow *row, uint64_t n_tokens); /* a fresh replay of what is left */
+void mrow_cut(struct mrow *row, uint64_t n_tokens);
+/* The row alone, all its tokens appended. Borrowed. */
+struct sennit_cache *mrow_solo(struct world *w, struct mrow *row);
 
 /* Rows stand, outside rounds, where they now do. */
 void mcache_settled(struct mcache *m);
@@ -80,6 +94,7 @@ void mcache_dispose(struct mcache *m);
 void mcache_append(struct world *w, struct mcache *m, const uint32_t *n, bool with_attention, bool abort);
 
 void check_row(struct world *w, const struct mcache *m, uint32_t row); /* stored state = solo's, to the bit */
+void check_rows(struct world *w, const struct mcache *m);              /* all of them in 1 of 4 draws, else two */
 void check_questions(struct world *w, const struct mcache *m);
 /* No row holds more than what was projected for the most tokens that it had outside rounds; in none the reserve is
  * left alone. */
