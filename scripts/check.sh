@@ -10,9 +10,11 @@ usage='usage: scripts/check.sh [--root DIR] CHECK...
   --flags BUILD_DIR   the compiler flags of a configured build (docs/numerics.md says why)
   --symbols LIBRARY   the shared library exports sennit_* and nothing else
   --headers           every public header compiles alone, as C17 and as C++
+  --docs              docs/contract.md names what cache.h declares and the families that there are; tests that it and
+                      docs/testing.md name exist
   --format            applies clang-format to all C files
   --root DIR          the tree to look at (default: the one of this script)
-Without arguments: --source --headers.'
+Without arguments: --source --headers --docs.'
 
 breaches=0
 breach() { # FILE:LINE MESSAGE
@@ -186,7 +188,7 @@ check_symbols() { # LIBRARY
     # Every function that the headers promise is there.
     while read -r name; do
         grep -qE " $name(@|$)" <<<"$symbols" || breach "$1" "does not export $name, which a public header declares"
-    done < <(cat include/sennit/*.h | tr '\n' ' ' | grep -oE 'SENNIT_API[^;({]*[ *]sennit_[a-z0-9_]+\(' | grep -oE 'sennit_[a-z0-9_]+\($' | tr -d '(' | sort -u)
+    done < <(for header in include/sennit/*.h; do declared "$header"; done)
 }
 
 check_headers() {
@@ -202,6 +204,62 @@ check_headers() {
     done
 }
 
+# ---- documents -----------------------------------------------------------------------------------------------------
+declared() { # HEADER: the functions that it declares
+    tr '\n' ' ' <"$1" | grep -oE 'SENNIT_API[^;({]*[ *]sennit_[a-z0-9_]+\(' | grep -oE 'sennit_[a-z0-9_]+\($' |
+        tr -d '(' | sort -u
+}
+
+section() { # FILE HEADING: the table rows between "## HEADING..." and the next "## "
+    awk -v h="## $2" '/^## / { inside = index($0, h) == 1 } inside && /^\|/' "$1"
+}
+
+quoted() { grep -oE '`[^`]+`' | tr -d '`' || true; } # standard input: what stands in backticks
+
+# The contract's document against its header, and the families against their tables, both ways.
+check_contract() {
+    local doc=docs/contract.md names name short rows n
+    names=$(declared include/sennit/cache.h)
+    for name in $names; do
+        short=${name#sennit_cache_}
+        grep -qE "\`($name|$short)[\`(]" "$doc" ||
+            breach "$doc" "does not name $name, which include/sennit/cache.h declares: add it to a table of \"Members\""
+    done
+    while read -r name; do
+        case "$name" in *.* | [A-Z]*) continue ;; esac
+        name=${name%%(*}
+        grep -qxE "(sennit_cache_)?$name" <<<"$names" ||
+            breach "$doc" "a table of \"Members\" names $name(), which include/sennit/cache.h does not declare"
+    done < <(section "$doc" Members | awk -F'|' '{ print (NF > 4 ? $3 : $2) }' | quoted) # seed's name first, or not
+    rows=$(section "$doc" Families)
+    while read -r name; do
+        n=$(grep -c "^| $name |" <<<"$rows" || true)
+        [ "$n" = 2 ] || breach "$doc" "family '$name' has $n rows in the tables of \"Families\", not one in each of the two"
+    done < <(sed -nE 's/^SN_FAMILY\(([a-z0-9_]+)\).*/\1/p; s/^SN_FAMILY_AS\([a-z0-9_]+, "([a-z0-9-]+)"\).*/\1/p' \
+        src/cache/families.list)
+}
+
+# Tests and their files, as the last column of a table names them.
+check_named_tests() {
+    local doc name
+    for doc in docs/contract.md:Rules docs/testing.md:Scenarios; do
+        [ -n "$(section "${doc%%:*}" "${doc#*:}")" ] || breach "${doc%%:*}" "has no table under \"${doc#*:}\""
+        while read -r name; do
+            case "$name" in
+                *' '* | *-* | -*) continue ;;
+                *.c | *.sh) find tests -name "${name##*/}" | grep -q . || breach "${doc%%:*}" "names $name, which is not in tests" ;;
+                *_*) grep -rqE "\b$name\(" tests --include='*.c' --include='*.sh' ||
+                    breach "${doc%%:*}" "names the test $name, which is not in tests" ;;
+            esac
+        done < <(section "${doc%%:*}" "${doc#*:}" | awk -F'|' '{ print $(NF - 1) }' | quoted)
+    done
+}
+
+check_docs() {
+    check_contract
+    check_named_tests
+}
+
 apply_format() {
     command -v clang-format >/dev/null || { echo "clang-format is not installed (apt-get install clang-format)"; exit 1; }
     git ls-files '*.c' '*.h' | xargs -r clang-format -i
@@ -209,7 +267,7 @@ apply_format() {
 
 # ---- main --------------------------------------------------------------------------------------------------------------
 cd "$here"
-[ $# -gt 0 ] || set -- --source --headers
+[ $# -gt 0 ] || set -- --source --headers --docs
 while [ $# -gt 0 ]; do
     case "$1" in
         --root) cd "$2"; shift 2 ;;
@@ -217,6 +275,7 @@ while [ $# -gt 0 ]; do
         --flags) check_flags "$2"; shift 2 ;;
         --symbols) check_symbols "$2"; shift 2 ;;
         --headers) check_headers; shift ;;
+        --docs) check_docs; shift ;;
         --format) apply_format; shift ;;
         -h | --help) echo "$usage"; exit 0 ;;
         *) printf '%s\n' "$usage" >&2; exit 2 ;;

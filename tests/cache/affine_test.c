@@ -206,8 +206,7 @@ static void the_textbook_finds_wrong_arithmetic(void **state)
     }
 }
 
-/* ---- reports ----------------------------------------------------------------------------------------------------
- * */
+/* ---- what others met ------------------------------------------------------------------------------------------- */
 
 /* Row r of a batch has `longest` tokens less 7 r, at least 1. */
 static uint32_t length_of(uint32_t longest, uint32_t r)
@@ -247,8 +246,8 @@ static void batch_case(struct bench *b, uint32_t n_rows, uint32_t longest)
     sennit_cache_dispose(&batch);
 }
 
-/* Report 8: quantized keys with grouped heads for B >= 2 fell over a mask of the wrong shape. All of B, grouping and
- * length, against what the codes stand for. Report 10: rows of unequal length count nothing that is not theirs. */
+/* Quantized keys with grouped heads for B >= 2 fell over a mask of the wrong shape. All of B, grouping and
+ * length, against what the codes stand for. Rows of unequal length count nothing that is not theirs. */
 static void grouped_heads_in_batches(void **state)
 {
     (void)state;
@@ -268,7 +267,7 @@ static void grouped_heads_in_batches(void **state)
     }
 }
 
-/* Report 10: what a text scores must not depend on what is scored beside it: the sum over its own tokens, and over no
+/* What a text scores must not depend on what is scored beside it: the sum over its own tokens, and over no
  * more than those, of a short text beside a long one is that of the short one alone. */
 static void only_own_tokens_count(void **state)
 {
@@ -355,7 +354,7 @@ static void impossible_geometries_are_refused(void **state)
     sennit_pool_free(pool);
 }
 
-/* Report 77: what is in force shows in the bytes: pages of 64 tokens of 2 heads of 64 dimensions. */
+/* What is in force shows in the bytes: pages of 64 tokens of 2 heads of 64 dimensions. */
 static void bytes_show_the_bits(void **state)
 {
     (void)state;

@@ -114,7 +114,7 @@ static void assert_continues(struct fixture *f, struct sennit_cache *c, uint32_t
     feed_row(f, alone, 0, 9999, 1, want);
     assert_memory_equal(got, want, sizeof got);
     for (size_t i = 0; i < WIDTH; i++)
-        assert_true(got[i] == got[i]); /* no NaN of a free slot came out (rule 5) */
+        assert_true(got[i] == got[i]); /* no NaN of a free slot came out (rule 7) */
     sennit_cache_dispose(&alone);
 }
 
@@ -223,7 +223,7 @@ static void extract_pins_nothing(void **state)
     close_fixture(&f);
 }
 
-/* Rule 6: never used rows merge with used ones, in every position, and can be used afterwards. */
+/* Rule 8: never used rows merge with used ones, in every position, and can be used afterwards. */
 static void fresh_rows_merge(void **state)
 {
     (void)state;
@@ -251,7 +251,7 @@ static void fresh_rows_merge(void **state)
     }
 }
 
-/* Rule 7: every accept count, all rejected included, at once in one batch. */
+/* Rule 9: every accept count, all rejected included, at once in one batch. */
 static void rollback_keeps_exactly(void **state)
 {
     (void)state;
@@ -279,7 +279,7 @@ static void rollback_keeps_exactly(void **state)
     }
 }
 
-/* Rule 8: bytes per token show the type in force. Storage equals the allocator's count around
+/* Rule 11: bytes per token show the type in force. Storage equals the allocator's count around
  * every page boundary. */
 static void projected_bytes_are_exact(void **state)
 {
@@ -357,7 +357,7 @@ static void reserve_covers_the_peak(void **state)
     }
 }
 
-/* Report 61: a clone of a long row moves no tokens, and the first write after it copies one page at
+/* A clone of a long row moves no tokens, and the first write after it copies one page at
  * most. */
 static void clones_are_references(void **state)
 {
@@ -386,7 +386,7 @@ static void clones_are_references(void **state)
     close_fixture(&f);
 }
 
-/* Report 28: the books are level after every end, disposing twice is safe, also inside a step and a
+/* The books are level after every end, disposing twice is safe, also inside a step and a
  * round. */
 static void nothing_is_left(void **state)
 {
@@ -409,7 +409,7 @@ static void nothing_is_left(void **state)
     close_fixture(&f);
 }
 
-/* Report 19: 16 rows, 3 rounds: equal between rounds, distinct between rows. */
+/* 16 rows, 3 rounds: equal between rounds, distinct between rows. */
 static void rows_do_not_mix(void **state)
 {
     (void)state;
@@ -440,7 +440,7 @@ static void rows_do_not_mix(void **state)
     close_fixture(&f);
 }
 
-/* Report 37: what the flags say is what the calls do. */
+/* What the flags say is what the calls do. */
 static void flags_are_true(void **state)
 {
     (void)state;
@@ -453,7 +453,7 @@ static void flags_are_true(void **state)
     OK(sennit_cache_trim(c, 3, false, err));
     assert_int_equal(sennit_cache_row_offset(c, 0), 7);
     for (uint64_t n = 0; n < 12; n++)
-        assert_int_equal(sennit_cache_can_publish_row(c, 0, n), n <= 7); /* rule 9: only tokens that entered */
+        assert_int_equal(sennit_cache_can_publish_row(c, 0, n), n <= 7); /* rule 12: only tokens that entered */
     assert_false(sennit_cache_can_publish_row(c, 1, 0));
     assert_int_equal(sennit_cache_composed(c, NULL), 0);
     assert_continues(&f, c, 0, 1, 7);
@@ -510,7 +510,7 @@ static void bounds_hold_inside_rounds(void **state)
     close_fixture(&f);
 }
 
-/* Rule 10: a stream cut anywhere, or with any bit flipped, leaves nothing; the row that was saved
+/* Rule 15: a stream cut anywhere, or with any bit flipped, leaves nothing; the row that was saved
  * loads to the bit. */
 static void damaged_streams_are_refused(void **state)
 {

@@ -1,4 +1,4 @@
-/* Compressed keys and values, by named cases: what public reports found in other engines, geometries that must be
+/* Compressed keys and values, by named cases: what users of other engines met, geometries that must be
  * refused, bytes, and layers that take another layer's selection. Random operations are conformance.c's. */
 #include <math.h>
 #include <setjmp.h>
@@ -82,9 +82,9 @@ static struct sennit_cache *merged(struct sennit_cache **sources, uint32_t n)
     return c;
 }
 
-/* ---- reports -------------------------------------------------------------------------------------------------- */
+/* ---- what others met ------------------------------------------------------------------------------------------- */
 
-/* Report 1: prompts of 12 and 3 tokens in one batch, read in one step and written on token by token: at every step
+/* Prompts of 12 and 3 tokens in one batch, read in one step and written on token by token: at every step
  * each row equals its solo run. */
 static void unequal_prompts_equal_solo(void **state)
 {
@@ -131,7 +131,7 @@ static void refused_with(struct fixture *f, const struct sennit_cache_config *co
         die("refused with '%s', which does not name %s", err.message, field);
 }
 
-/* Report 9: a quantized latent is what its configuration says, or refused when the cache is made, never later. Every
+/* A quantized latent is what its configuration says, or refused when the cache is made, never later. Every
  * field that cannot be, or that means nothing, is named. */
 static void codes_are_supported_or_refused(void **state)
 {
@@ -194,7 +194,7 @@ static void bytes_are_what_is_stored(void **state)
     }
 }
 
-/* Reports 28 and 29: 200 turns of a conversation that is rolled back, trimmed and written on, and aborted steps and
+/* 200 turns of a conversation that is rolled back, trimmed and written on, and aborted steps and
  * rounds: the bytes return to where they were, every time. */
 static void turns_leave_nothing(void **state)
 {
@@ -225,7 +225,7 @@ static void turns_leave_nothing(void **state)
     }
 }
 
-/* Reports 31 and 33: k drafts of which any number is kept, none and all included, and a refused trim: what follows is
+/* k drafts of which any number is kept, none and all included, and a refused trim: what follows is
  * the straight run's. */
 static void rollbacks_are_straight_runs(void **state)
 {

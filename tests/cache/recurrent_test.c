@@ -107,7 +107,7 @@ static void assert_is(struct fixture *f, struct sennit_cache *c, uint32_t row, u
     sennit_cache_dispose(&alone);
 }
 
-/* Rule 7; reports 2, 12, 17. Rows of unequal length in one step, some with nothing to do, among free states full of
+/* Rule 7. Rows of unequal length in one step, some with nothing to do, among free states full of
  * NaN: each is what it is alone, and no step touches a row that is not in it. */
 static void unequal_rows_do_not_mix(void **state)
 {
@@ -142,7 +142,7 @@ static void unequal_rows_do_not_mix(void **state)
     close_fixture(&f);
 }
 
-/* Rule 8; reports 20, 39. Never used with used, in every position, both orders, filtered, extracted, used. */
+/* Rule 8. Never used with used, in every position, both orders, filtered, extracted, used. */
 static void unused_rows_merge(void **state)
 {
     (void)state;
@@ -168,7 +168,7 @@ static void unused_rows_merge(void **state)
     }
 }
 
-/* Rule 9; reports 31, 38. Every accept count of a window, from rows that have 0 to 6 tokens: nothing, part and all of
+/* Rule 9. Every accept count of a window, from rows that have 0 to 6 tokens: nothing, part and all of
  * it; three rows that keep different counts at once. */
 static void rollback_is_exact(void **state)
 {
@@ -196,7 +196,7 @@ static void rollback_is_exact(void **state)
             }
 }
 
-/* Rule 9; report 34. Two drafts right, no draft, one wrong, no draft: the last accepted state goes on each time. */
+/* Rule 9. Two drafts right, no draft, one wrong, no draft: the last accepted state goes on each time. */
 static void rounds_follow_each_other(void **state)
 {
     (void)state;
@@ -222,7 +222,7 @@ static void rounds_follow_each_other(void **state)
     close_fixture(&f);
 }
 
-/* Reports 22, 36, 37. What cannot be is refused, nothing changes, and the flags say so beforehand. */
+/* What cannot be is refused, nothing changes, and the flags say so beforehand. */
 static void trims_and_donors_are_refused(void **state)
 {
     (void)state;
@@ -275,7 +275,7 @@ static void clones_share_and_stay(void **state)
     close_fixture(&f);
 }
 
-/* Report 43. The constant is the constant; rounds and snapshots are in the reserve, which the pool never passes. */
+/* The constant is the constant; rounds and snapshots are in the reserve, which the pool never passes. */
 static void bytes_are_constant(void **state)
 {
     (void)state;
@@ -319,7 +319,7 @@ static void bytes_are_constant(void **state)
     close_fixture(&f);
 }
 
-/* Report 25. A row of any length, shorter than the convolution too, survives its record; a damaged one does not. */
+/* A row of any length, shorter than the convolution too, survives its record; a damaged one does not. */
 static void records_round_trip(void **state)
 {
     (void)state;

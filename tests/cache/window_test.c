@@ -111,7 +111,7 @@ static const struct {
     uint32_t window, slack, n_kept, page_tokens;
 } shapes[] = {{8, 3, 0, 4}, {64, 5, 0, 64}, {65, 64, 3, 16}, {7, 2, 20, 8}, {1, 1, 0, 2}, {100, 10, 64, 64}};
 
-/* Reports 13, 14: lengths W - 1, W, W + 1 and around k W: exactly W keys, the last ones, and the kept ones. */
+/* Lengths W - 1, W, W + 1 and around k W: exactly W keys, the last ones, and the kept ones. */
 static void lengths_around_the_window(void **state)
 {
     (void)state;
@@ -186,7 +186,7 @@ static uint64_t imprint(const struct fixture *f, const struct sennit_cache *c)
     return mix64(cache_fingerprint(c) ^ sennit_pool_bytes(f->pool));
 }
 
-/* Rule 6, report 22: for every n fed and k dropped, either refused with the state unchanged, or as never fed. All of
+/* Rule 6: for every n fed and k dropped, either refused with the state unchanged, or as never fed. All of
  * the slack must be there right after an append; what is refused must not be publishable either. */
 static void trim_is_exact_or_refused(void **state)
 {
@@ -225,7 +225,8 @@ static void trim_is_exact_or_refused(void **state)
     }
 }
 
-/* Trims use the slack up, appends give it back: window 8, slack 3, the numbers of report 22 among them. */
+/* Trims use the slack up, appends give it back: window 8, slack 3, numbers with which others kept wrong keys among
+ * them. */
 static void slack_is_used_up(void **state)
 {
     (void)state;
@@ -478,7 +479,7 @@ static void donors_outlive_the_window(void **state)
     close_fixture(&f);
 }
 
-/* Report 25: after every front trim a record round-trips with its slack; one that claims what cannot be is refused.
+/* After every front trim a record round-trips with its slack; one that claims what cannot be is refused.
  * */
 static void records_keep_the_slack(void **state)
 {
@@ -522,7 +523,7 @@ static void records_keep_the_slack(void **state)
     }
 }
 
-/* Report 61: a clone moves no tokens, and its first write copies the list and one page, whatever the row's length. */
+/* A clone moves no tokens, and its first write copies the list and one page, whatever the row's length. */
 static void clones_are_references(void **state)
 {
     (void)state;
@@ -552,7 +553,7 @@ static void clones_are_references(void **state)
     close_fixture(&f);
 }
 
-/* Reports 27, 28: pages go back as the window moves on, with snapshots and rounds coming and going. */
+/* Pages go back as the window moves on, with snapshots and rounds coming and going. */
 static void pages_come_back(void **state)
 {
     (void)state;
