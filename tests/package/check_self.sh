@@ -80,4 +80,48 @@ if "$check" --root "$tmp" --symbols lib.so >out || ! grep -q "exports 'leaked'" 
     echo "a leaked symbol passed"
     status=1
 fi
+
+# Documents.
+mkdir -p docs tests/cache
+cat >include/sennit/cache.h <<'C'
+SENNIT_API int sennit_cache_trim(int n);
+SENNIT_API const char *
+sennit_donor_name(void);
+C
+echo 'SN_FAMILY(plain)' >src/cache/families.list
+echo 'static void a_named_test(void **state) {}' >tests/cache/a_test.c
+good_documents() {
+    cat >docs/contract.md <<'M'
+## Members
+| seed | function | what |
+|---|---|---|
+| `cutRows` | `trim(n)`, `sennit_donor_name` | `unknown` words here |
+## Families
+| plain | a |
+| plain | b |
+## Rules
+| a | `sentence_word` | `a_named_test`, `a_test.c`, `some-name` |
+M
+    printf '## Scenarios\n| what | test |\n|---|---|\n| x | `a_named_test` |\n' >docs/testing.md
+}
+documents() { # MESSAGE SED-EXPRESSION [FILE]: after the edit the check must say so; without a message it must pass
+    good_documents
+    [ -z "$2" ] || sed -i -E "$2" "docs/${3:-contract.md}"
+    if "$check" --root "$tmp" --docs >out; then
+        [ -z "$1" ] || { echo "not found in a document: $1"; status=1; }
+    elif [ -z "$1" ] || ! grep -q -- "$1" out; then
+        echo "wrong message, expected '$1':"
+        cat out
+        status=1
+    fi
+}
+documents '' ''
+documents 'does not name sennit_cache_trim' 's/`trim.n.`, //'
+documents 'does not name sennit_donor_name' 's/, `sennit_donor_name`//'
+documents 'names gone(), which include/sennit/cache.h does not declare' 's/`trim.n.`/&, `gone(n)`/'
+documents "family 'plain' has 1 rows" '/plain . a/d'
+documents 'names the test an_absent_test' 's/`a_named_test`/`an_absent_test`/'
+documents 'names b_test.c' 's/a_test.c/b_test.c/'
+documents 'names the test an_absent_test' 's/`a_named_test`/`an_absent_test`/' testing.md
+documents 'has no table under "Scenarios"' '/^## /d' testing.md
 exit $status
