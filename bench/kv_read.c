@@ -3,7 +3,8 @@
  *     kv_read [--rows 8] [--context 2048] [--kv-heads 4] [--group 4] [--dim 64] [--layers 4] [--rounds 15] [--isa X]
  *             [FAMILY ...]
  *
- * FAMILY: plain:f32, plain:f16, plain:bf16, or affine:BITS[/VALUE_BITS][:GROUP], for example affine:8, affine:8/4:64.
+ * FAMILY: plain:f32, plain:f16, plain:bf16, affine:BITS[/VALUE_BITS][:GROUP], for example affine:8, affine:8/4:64, or
+ * turboquant:BITS[/VALUE_BITS], for example turboquant:8/3.
  * Default: plain:f16 affine:8 affine:4. The first one is what the others are compared with.
  *
  * Every family holds `layers` caches of `rows` rows at `context` tokens. A round reads all layers of the first
@@ -74,10 +75,10 @@ static void fill(float *x, size_t n, uint64_t seed)
 /* ---- families ---------------------------------------------------------------------------------------------------
  * */
 
-static bool parse_affine(const char *rest, struct sennit_cache_config *c)
+static bool parse_coded(const char *family, const char *rest, struct sennit_cache_config *c)
 {
     char *end;
-    c->family = "affine";
+    c->family = family;
     c->code.k_bits = c->code.v_bits = (uint32_t)strtoul(rest, &end, 10);
     if (*end == '/')
         c->code.v_bits = (uint32_t)strtoul(end + 1, &end, 10);
@@ -105,9 +106,10 @@ static bool parse_plain(const char *rest, struct sennit_cache_config *c)
 static struct sennit_cache_config config_of(const char *name)
 {
     struct sennit_cache_config c = {.n_kv_heads = opt.kv_heads, .d_k = opt.dim, .d_v = opt.dim, .max_span = SPAN};
-    bool ok = strncmp(name, "plain:", 6) == 0    ? parse_plain(name + 6, &c)
-              : strncmp(name, "affine:", 7) == 0 ? parse_affine(name + 7, &c)
-                                                 : false;
+    bool ok = strncmp(name, "plain:", 6) == 0         ? parse_plain(name + 6, &c)
+              : strncmp(name, "affine:", 7) == 0      ? parse_coded("affine", name + 7, &c)
+              : strncmp(name, "turboquant:", 11) == 0 ? parse_coded("turboquant", name + 11, &c)
+                                                      : false;
     if (!ok)
         fail("no such family", name);
     return c;

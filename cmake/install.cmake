@@ -11,6 +11,10 @@ if(TARGET sennit)
   install(TARGETS sennit RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
 
+if(SENNIT_CONFORMANCE)
+  install(PROGRAMS $<TARGET_FILE:conformance> DESTINATION ${CMAKE_INSTALL_BINDIR} RENAME sennit-conformance)
+endif()
+
 # pkg-config: the prefix is found from the file's own place, so the tree can be moved.
 set(SENNIT_PC_DIR ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 file(RELATIVE_PATH SENNIT_PC_PREFIX /x/${SENNIT_PC_DIR} /x)

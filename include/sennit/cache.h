@@ -220,6 +220,10 @@ SENNIT_API bool sennit_cache_is_trimmable(const struct sennit_cache *cache);
  * codecs compare it. A wrapper reports its own kind plus the inner kind. Borrowed, valid as long as the cache. */
 SENNIT_API const char *sennit_cache_signature(const struct sennit_cache *cache);
 
+/* What keys and values are stored as: "F16", "affine k8 v4 g32" ... ; what a donor's view is called. Borrowed, valid
+ * as long as the cache. */
+SENNIT_API const char *sennit_cache_dtype(const struct sennit_cache *cache);
+
 /* One part of a composed cache. */
 struct sennit_cache_part {
     const char *role;

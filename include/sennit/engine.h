@@ -43,6 +43,12 @@ struct sennit_engine_options {
     sennit_type kv_type;       /* with kv_type_set: SENNIT_F16 (the default), SENNIT_BF16 or SENNIT_F32. An external
                                   family without SENNIT_FIELDS_TYPES has none: SENNIT_INVALID */
     bool kv_type_set;
+    /* Codes of keys and values, in families that keep codes instead of types ("affine", "turboquant"): as in struct
+     * sennit_cache_config. All 0: affine of 8 bits in groups of 32, turboquant of 8 and 3. SENNIT_INVALID in
+     * others. */
+    struct {
+        uint32_t k_bits, v_bits, group;
+    } kv_code;
     bool no_pin;               /* leave threads unpinned */
     uint32_t max_waiting;      /* requests that may wait for a row; a submit above it is SENNIT_BUSY. 0 = no limit */
     /* Called on the owner's thread, once after every step that gave events or ended requests, and when the engine
@@ -213,7 +219,7 @@ struct sennit_kernel_use {
 struct sennit_stats {
     const char *isa;
     uint32_t n_threads, max_rows, chunk, step_tokens;
-    const char *cache_family, *kv_type;
+    const char *cache_family, *kv_type; /* kv_type: as sennit_cache_dtype names it */
     /* bytes: the limit, promised to rows and sessions, live now */
     uint64_t cache_budget, cache_reserved, cache_bytes;
     uint64_t cache_bytes_per_token;

@@ -30,16 +30,37 @@ static const char *lasting_name(const char *family)
     return family;
 }
 
+/* One of the library's: with types or with codes, as its entry says. */
+static sennit_status resolve_own_family(const struct sennit_engine_options *o, struct sn_engine_config *c,
+                                        struct sennit_error *err)
+{
+    struct sennit_cache_family_info info;
+    bool coded = o->kv_code.k_bits || o->kv_code.v_bits || o->kv_code.group;
+    c->cache_family = lasting_name(o->cache_family ? o->cache_family : "plain");
+    SN_TRY(sennit_cache_family_info(c->cache_family, &info, err));
+    if (!(info.fields & SENNIT_FIELDS_CODE) && coded)
+        return sn_fail(err, SENNIT_INVALID, "kv_code means nothing to the cache family '%s'; leave it 0", info.name);
+    if (info.fields & SENNIT_FIELDS_TYPES)
+        return SENNIT_OK;
+    if (o->kv_type_set)
+        return sn_fail(err, SENNIT_INVALID,
+                       "kv_type means nothing to the cache family '%s'; leave kv_type_set false, and say kv_code",
+                       info.name);
+    c->kv_type = (sennit_type)0;
+    c->k_bits = coded ? o->kv_code.k_bits : info.example->code.k_bits;
+    c->v_bits = coded ? o->kv_code.v_bits : info.example->code.v_bits;
+    c->group = coded ? o->kv_code.group : info.example->code.group;
+    return SENNIT_OK;
+}
+
 /* Family and type of the caches; an external family may have no types. */
 static sennit_status resolve_family(const struct sennit_engine_options *o, struct sn_engine_config *c,
                                     struct sennit_error *err)
 {
     const struct sennit_family *external = o->cache_external;
     c->kv_type = o->kv_type_set ? o->kv_type : SENNIT_F16;
-    if (!external) {
-        c->cache_family = lasting_name(o->cache_family ? o->cache_family : "plain");
-        return SENNIT_OK;
-    }
+    if (!external)
+        return resolve_own_family(o, c, err);
     SN_TRY(sn_external_check(external, err));
     if (o->cache_family && strcmp(o->cache_family, external->name) != 0)
         return sn_fail(

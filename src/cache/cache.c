@@ -277,6 +277,11 @@ const char *sennit_cache_signature(const struct sennit_cache *cache)
     return cache->signature;
 }
 
+const char *sennit_cache_dtype(const struct sennit_cache *cache)
+{
+    return cache->ops->dtype ? cache->ops->dtype(cache) : sennit_type_name(cache->config.k_type);
+}
+
 uint32_t sennit_cache_composed(const struct sennit_cache *cache, const struct sennit_cache_part **parts)
 {
     if (cache->ops->composed)

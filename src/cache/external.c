@@ -6,7 +6,6 @@
 
 #include "cache/kv.h"
 #include "cache/paged.h"
-#include "sennit/family.h"
 
 enum { LANES = 16, MOST_STRUCT_BYTES = 4096 };
 #define MOST_PAGE_BYTES ((size_t)1 << 40) /* so that no sum of sizes overflows */
@@ -124,7 +123,7 @@ static sennit_status check_spans(const struct sennit_family *f, const struct sen
     return SENNIT_OK;
 }
 
-static struct sennit_family_geometry geometry_of(const struct sennit_cache_config *config)
+struct sennit_family_geometry sn_external_geometry(const struct sennit_cache_config *config)
 {
     return (struct sennit_family_geometry){.ctx = config->external->ctx,
                                            .n_kv_heads = config->n_kv_heads,
@@ -166,7 +165,7 @@ static sennit_status external_check(const struct sennit_cache_config *config, st
     SN_TRY(sn_config_only(&named, SN_CONFIG_HEADS | SN_CONFIG_PAGES | f->fields, err));
     SN_TRY(sn_kv_check_dims(config, err));
     SN_TRY(sn_page_tokens_check(config, err));
-    struct sennit_family_geometry g = geometry_of(config);
+    struct sennit_family_geometry g = sn_external_geometry(config);
     if (f->check && !f->check(&g, reason, sizeof reason)) {
         reason[sizeof reason - 1] = '\0';
         return sn_fail(err, SENNIT_INVALID, "cache config: family '%s': %s", f->name,
@@ -183,7 +182,7 @@ static sennit_status external_check(const struct sennit_cache_config *config, st
 static void external_signature(const struct sennit_cache_config *config, char *out, size_t n_bytes)
 {
     const struct sennit_family *f = config->external;
-    struct sennit_family_geometry g = geometry_of(config);
+    struct sennit_family_geometry g = sn_external_geometry(config);
     char text[SENNIT_FAMILY_SIGNATURE_BYTES], types[48] = "", code[48] = "";
     own_text(f, &g, text);
     if (f->fields & SENNIT_FIELDS_TYPES)
@@ -232,7 +231,7 @@ static sennit_status external_init(struct sennit_cache *cache, struct sennit_err
     char text[SENNIT_FAMILY_SIGNATURE_BYTES];
     (void)err;
     c->family = cache->config.external;
-    c->g = geometry_of(&cache->config);
+    c->g = sn_external_geometry(&cache->config);
     cache->config.family = c->family->name;
     own_text(c->family, &c->g, text);
     snprintf(c->dtype, sizeof c->dtype, "%s%s%s", c->family->name, text[0] ? " " : "", text);

@@ -24,19 +24,15 @@ const struct opt cli_engine_table[] = {
      "instruction set of the kernels (default: the best of this CPU). Changes the speed, never "
      "the answer",
      0, 0, "scalar|avx2|avx512"},
-    {"threads", 't', OPT_U32, E(n_threads), "N", "threads (default: the CPUs of this process)", 0,
-     1024, NULL},
-    {"chunk", 0, OPT_U32, E(chunk), "N", "most prompt tokens of a row in one step (default 512)", 1,
-     1 << 20, NULL},
-    {"max-rows", 0, OPT_U32, E(max_rows), "N", "most rows in the batch; others wait (default 16)",
-     1, 65536, NULL},
+    {"threads", 't', OPT_U32, E(n_threads), "N", "threads (default: the CPUs of this process)", 0, 1024, NULL},
+    {"chunk", 0, OPT_U32, E(chunk), "N", "most prompt tokens of a row in one step (default 512)", 1, 1 << 20, NULL},
+    {"max-rows", 0, OPT_U32, E(max_rows), "N", "most rows in the batch; others wait (default 16)", 1, 65536, NULL},
     {"step-tokens", 0, OPT_U32, E(step_tokens), "N",
      "most tokens of one step over all rows (default: max-rows + chunk)", 1, 1 << 24, NULL},
     {"kv", 0, OPT_CHOICE, E(kv), "TYPE", "storage of keys and values (default f16)", 0, 0,
-     "f16|bf16|f32"},
+     "f16|bf16|f32|affine8|affine4|turboquant-k8v8|turboquant-k8v4|turboquant-k8v3|turboquant-k8v2"},
     {"cache-bytes", 0, OPT_BYTES, E(cache_bytes), "N",
-     "budget for the caches of all rows, such as 512M or 4G (default: half of the free memory)", 0,
-     0, NULL},
+     "budget for the caches of all rows, such as 512M or 4G (default: half of the free memory)", 0, 0, NULL},
     {"no-pin", 0, OPT_FLAG, E(no_pin), NULL, "do not bind the threads to CPUs", 0, 0, NULL},
     {"verbose", 'v', OPT_FLAG, E(verbose), NULL, "say more on standard error", 0, 0, NULL},
     {0},
@@ -45,28 +41,18 @@ const struct opt cli_engine_table[] = {
 const struct opt cli_sampling_table[] = {
     {"max-tokens", 'n', OPT_U32, S(max_tokens), "N",
      "most tokens of an answer (default 256, or what the context leaves)", 0, 1 << 30, NULL},
-    {"temp", 0, OPT_FLOAT, S(temp), "X", "temperature; 0 = always the most likely token", 0, 1e6,
+    {"temp", 0, OPT_FLOAT, S(temp), "X", "temperature; 0 = always the most likely token", 0, 1e6, NULL},
+    {"top-k", 0, OPT_U32, S(top_k), "N", "choose among the N most likely tokens; 0 = all", 0, 1 << 30, NULL},
+    {"top-p", 0, OPT_FLOAT, S(top_p), "X", "... among the fewest that hold X of the probability", 0, 1, NULL},
+    {"min-p", 0, OPT_FLOAT, S(min_p), "X", "... among those with X times the best probability", 0, 0.999999, NULL},
+    {"repeat-penalty", 0, OPT_FLOAT, S(repeat), "X", "over prompt and answer; 1 = off", 0, 1e6, NULL},
+    {"presence", 0, OPT_FLOAT, S(presence), "X", "presence penalty over the answer", -1e6, 1e6, NULL},
+    {"frequency", 0, OPT_FLOAT, S(frequency), "X", "frequency penalty over the answer", -1e6, 1e6, NULL},
+    {"seed", 0, OPT_U64, S(seed), "N", "of the random choices (default 0): the same seed, the same answer", 0, 0,
      NULL},
-    {"top-k", 0, OPT_U32, S(top_k), "N", "choose among the N most likely tokens; 0 = all", 0,
-     1 << 30, NULL},
-    {"top-p", 0, OPT_FLOAT, S(top_p), "X", "... among the fewest that hold X of the probability", 0,
-     1, NULL},
-    {"min-p", 0, OPT_FLOAT, S(min_p), "X", "... among those with X times the best probability", 0,
-     0.999999, NULL},
-    {"repeat-penalty", 0, OPT_FLOAT, S(repeat), "X", "over prompt and answer; 1 = off", 0, 1e6,
-     NULL},
-    {"presence", 0, OPT_FLOAT, S(presence), "X", "presence penalty over the answer", -1e6, 1e6,
-     NULL},
-    {"frequency", 0, OPT_FLOAT, S(frequency), "X", "frequency penalty over the answer", -1e6, 1e6,
-     NULL},
-    {"seed", 0, OPT_U64, S(seed), "N",
-     "of the random choices (default 0): the same seed, the same answer", 0, 0, NULL},
-    {"logit-bias", 0, OPT_LIST, S(bias), "ID=X", "adds X to a token's logit; may be given again", 0,
-     0, NULL},
-    {"stop", 0, OPT_LIST, S(stop), "TEXT", "ends the answer before this text; may be given again",
-     0, 0, NULL},
-    {"ignore-eos", 0, OPT_FLAG, S(ignore_eos), NULL, "go on past the model's end tokens", 0, 0,
-     NULL},
+    {"logit-bias", 0, OPT_LIST, S(bias), "ID=X", "adds X to a token's logit; may be given again", 0, 0, NULL},
+    {"stop", 0, OPT_LIST, S(stop), "TEXT", "ends the answer before this text; may be given again", 0, 0, NULL},
+    {"ignore-eos", 0, OPT_FLAG, S(ignore_eos), NULL, "go on past the model's end tokens", 0, 0, NULL},
     {"show-special", 0, OPT_FLAG, S(special), NULL, "show control tokens in the text", 0, 0, NULL},
     {0},
 };
@@ -84,14 +70,12 @@ static int parse_bias(const char *text, struct sennit_bias *out)
     return CLI_OK;
 }
 
-int cli_sampling(const struct cli_sampling_opts *o, struct sennit_sampling *out,
-                 struct sennit_bias **biases)
+int cli_sampling(const struct cli_sampling_opts *o, struct sennit_sampling *out, struct sennit_bias **biases)
 {
     *biases = cli_alloc(o->bias.n * sizeof **biases);
     for (uint32_t i = 0; i < o->bias.n; i++) {
         if (parse_bias(o->bias.items[i], &(*biases)[i]) != CLI_OK) {
-            cli_error("--logit-bias wants ID=X with a token id and a finite number, not '%s'",
-                      o->bias.items[i]);
+            cli_error("--logit-bias wants ID=X with a token id and a finite number, not '%s'", o->bias.items[i]);
             cli_hint("'sennit tokenize' prints the ids of a text");
             return CLI_USAGE;
         }
@@ -187,11 +171,36 @@ int cli_open_tokenizer(const struct cli_engine_opts *o, struct sennit_tokenizer 
     return CLI_OK;
 }
 
-static sennit_type kv_type(const char *name)
+/* --kv: a type of "plain", or codes. */
+static const struct kv_choice {
+    const char *name, *family;
+    sennit_type type;
+    uint32_t k_bits, v_bits, group;
+} kv_choices[] = {
+    {"f16", "plain", SENNIT_F16, 0, 0, 0},
+    {"bf16", "plain", SENNIT_BF16, 0, 0, 0},
+    {"f32", "plain", SENNIT_F32, 0, 0, 0},
+    {"affine8", "affine", 0, 8, 8, 32},
+    {"affine4", "affine", 0, 4, 4, 32},
+    {"turboquant-k8v8", "turboquant", 0, 8, 8, 32},
+    {"turboquant-k8v4", "turboquant", 0, 8, 4, 32},
+    {"turboquant-k8v3", "turboquant", 0, 8, 3, 32},
+    {"turboquant-k8v2", "turboquant", 0, 8, 2, 32},
+};
+
+static void choose_kv(const char *name, struct sennit_engine_options *out)
 {
-    if (name && strcmp(name, "f32") == 0)
-        return SENNIT_F32;
-    return name && strcmp(name, "bf16") == 0 ? SENNIT_BF16 : SENNIT_F16;
+    for (size_t i = 0; i < sizeof kv_choices / sizeof *kv_choices; i++) {
+        const struct kv_choice *c = &kv_choices[i];
+        if (strcmp(c->name, name) != 0)
+            continue;
+        out->cache_family = c->family;
+        out->kv_type = c->type;
+        out->kv_type_set = c->k_bits == 0;
+        out->kv_code.k_bits = c->k_bits;
+        out->kv_code.v_bits = c->v_bits;
+        out->kv_code.group = c->group;
+    }
 }
 
 void cli_engine_options(const struct cli_engine_opts *o, struct sennit_engine_options *out)
@@ -203,9 +212,9 @@ void cli_engine_options(const struct cli_engine_opts *o, struct sennit_engine_op
                                           .chunk = o->chunk,
                                           .step_tokens = o->step_tokens,
                                           .cache_bytes = o->cache_bytes,
-                                          .kv_type = kv_type(o->kv),
-                                          .kv_type_set = o->kv != NULL,
                                           .no_pin = o->no_pin};
+    if (o->kv)
+        choose_kv(o->kv, out);
 }
 
 int cli_create_engine(const struct sennit_engine_options *options, const struct sennit_model *model,
@@ -219,8 +228,7 @@ int cli_create_engine(const struct sennit_engine_options *options, const struct 
     return err.code == SENNIT_UNSUPPORTED ? CLI_USAGE : code;
 }
 
-int cli_open_engine(const struct cli_engine_opts *o, const struct sennit_model *model,
-                    struct sennit_engine **out)
+int cli_open_engine(const struct cli_engine_opts *o, const struct sennit_model *model, struct sennit_engine **out)
 {
     struct sennit_engine_options options;
     cli_engine_options(o, &options);

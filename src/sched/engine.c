@@ -10,6 +10,9 @@ struct sennit_cache_config sn_engine_cache_config(const struct sennit_engine *e,
     c.max_tokens = e->m->hp.context_length;
     c.max_span = e->cfg.chunk;
     c.external = e->cfg.cache_external;
+    c.code.k_bits = e->cfg.k_bits;
+    c.code.v_bits = e->cfg.v_bits;
+    c.code.group = e->cfg.group;
     return c;
 }
 
@@ -136,7 +139,7 @@ static void log_in_force(const struct sennit_engine *e)
     sn_log(&c->log, SENNIT_LOG_INFO,
            "engine: %s, %u threads, %u rows, chunks of %u, steps of %u tokens, %s cache in %s, budget %llu bytes",
            sn_isa_name(c->isa), c->n_threads, c->max_rows, c->chunk, c->step_tokens, c->cache_family,
-           c->cache_external ? "pages of its own" : sennit_type_name(c->kv_type), (unsigned long long)c->cache_bytes);
+           sennit_cache_dtype(e->proto[0]), (unsigned long long)c->cache_bytes);
 }
 
 sennit_status sn_engine_create(struct sennit_engine **out, const struct sennit_model *m,
@@ -306,7 +309,7 @@ const struct sennit_stats *sennit_engine_stats(struct sennit_engine *e)
     s->chunk = c->chunk;
     s->step_tokens = c->step_tokens;
     s->cache_family = c->cache_family;
-    s->kv_type = c->cache_external ? c->cache_family : sennit_type_name(c->kv_type);
+    s->kv_type = sennit_cache_dtype(e->proto[0]);
     s->cache_budget = c->cache_bytes;
     s->cache_reserved = e->reserved;
     s->cache_bytes = sennit_pool_bytes(e->pages);

@@ -107,8 +107,8 @@ struct sennit_request {
 
 struct sennit_session {
     struct sennit_engine *engine;
-    struct sennit_session *next; /* engine's list */
-    bool released, busy;         /* under the lock: the user is done with it; a request has it */
+    struct sennit_session *next;  /* engine's list */
+    bool released, busy;          /* under the lock: the user is done with it; a request has it */
     struct sennit_cache **layers; /* [n_layers] serial caches, or NULL when it holds nothing */
     int32_t *tokens;
     size_t n_tokens;
@@ -117,8 +117,8 @@ struct sennit_session {
 
 /* Requests with one prompt in common: see group.c. */
 struct sn_group {
-    uint32_t n_refs;   /* members that have not ended */
-    uint32_t n_queued; /* of them, those that are no rows yet */
+    uint32_t n_refs;               /* members that have not ended */
+    uint32_t n_queued;             /* of them, those that are no rows yet */
     struct sennit_request *leader; /* the row that reads the prompt for all; NULL once it has, or without one */
     struct sennit_cache **layers;  /* [n_layers] serial caches: the snapshot, or NULL */
     size_t n_tokens;               /* of the snapshot: the prompt but for its last token */
@@ -133,7 +133,8 @@ struct sn_engine_config {
     uint32_t max_waiting; /* 0 = no limit */
     const char *cache_family;
     const struct sennit_family *cache_external; /* borrowed; NULL = none */
-    sennit_type kv_type;
+    sennit_type kv_type;                        /* 0 where codes are kept */
+    uint32_t k_bits, v_bits, group;             /* of the codes, else 0 */
     bool pin;
     void (*notify)(void *ctx);
     void *notify_ctx;
@@ -147,7 +148,7 @@ struct sennit_engine {
     struct sn_engine_config cfg;
     const struct sennit_model *m;
     struct sn_kernels kernels;
-    struct sn_calls *calls;      /* [n_threads] */
+    struct sn_calls *calls; /* [n_threads] */
     struct sn_pool *threads;
     struct sennit_pool *pages;
     struct sn_forward *forward;
@@ -163,22 +164,22 @@ struct sennit_engine {
     struct sennit_session *sessions;
 
     /* of the step */
-    struct sn_want *wants;          /* [max_rows] */
-    uint32_t *span_tokens;          /* [max_rows] */
-    struct sennit_span *spans;      /* [max_rows] */
+    struct sn_want *wants;              /* [max_rows] */
+    uint32_t *span_tokens;              /* [max_rows] */
+    struct sennit_span *spans;          /* [max_rows] */
     struct sennit_step_span *last_step; /* [max_rows] */
     uint32_t n_last;
-    uint32_t *keep;                 /* [max_rows] */
-    bool *gone;                     /* [max_rows] */
+    uint32_t *keep; /* [max_rows] */
+    bool *gone;     /* [max_rows] */
 
     pthread_mutex_t lock;
     pthread_cond_t wake; /* the owner: there may be something to do */
     struct sennit_request *inbox, **inbox_end;
     uint32_t n_waiting; /* in the inbox and the waiting list */
     struct sennit_session *new_sessions;
-    bool poked;          /* a cancel or a released session waits */
-    bool closed;         /* sennit_engine_free has been called */
-    uint64_t n_refs;     /* the user, each request, each session */
+    bool poked;      /* a cancel or a released session waits */
+    bool closed;     /* sennit_engine_free has been called */
+    uint64_t n_refs; /* the user, each request, each session */
     uint64_t next_id, clock;
 
     pthread_t thread;

@@ -1,16 +1,19 @@
-/* conformance --family F --ops N --seed S [--type f32|f16|bf16] [--hostile] [--wrong N] [--verbose]
+/* conformance --family F --ops N --seed S [--load OBJECT] [--type f32|f16|bf16] [--hostile] [--wrong N] [--verbose];
+ * installed as sennit-conformance.
  *
  * Random operations over random geometries. After each one the accounting equals the allocator's;
  * every output of every append equals the row's solo replay to the bit (another pool, another
  * instruction set, other chunks and orders, where possible another family) and the textbook twin
  * within its bound; stored state equals solo replay's, one row per operation and all rows every 64.
- * Page sizes are drawn too, another one for the row alone. --hostile: pages of 1, and every write and trim moves what
+ * Page sizes are drawn too, another one for the row alone. --load: the family is one from outside the library
+ * (sennit/conformance.h). --hostile: pages of 1, and every write and trim moves what
  * it touches. --wrong N: the family's wrong variant N, which the twin alone must catch. A refused call leaves
  * everything as it was. A failure prints what to run again. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
+#include "cache/outside.h"
 #include "cache/world.h"
 
 enum { OPS_PER_WORLD = 400, OPS_PER_LARGE_WORLD = 60, LEAST_WORLDS = 8 };
@@ -508,7 +511,7 @@ static void check_all(struct world *w, bool everything)
 }
 
 static struct {
-    const char *family, *type;
+    const char *family, *object, *type;
     uint64_t seed, op;
     uint32_t world;
     bool done, hostile;
@@ -517,11 +520,12 @@ static struct {
 
 static void say_where(void)
 {
-    if (!where.done && !where.wrong)
+    if (where.family && !where.done && !where.wrong)
         fprintf(stderr,
-                "FAILED at operation %llu (world %u): conformance --family %s --type %s --seed "
+                "FAILED at operation %llu (world %u): conformance%s%s --family %s --type %s --seed "
                 "%llu --ops %llu%s\n",
-                (unsigned long long)where.op, where.world, where.family, where.type, (unsigned long long)where.seed,
+                (unsigned long long)where.op, where.world, where.object ? " --load " : "",
+                where.object ? where.object : "", where.family, where.type, (unsigned long long)where.seed,
                 (unsigned long long)where.op + 1, where.hostile ? " --hostile" : "");
 }
 
@@ -570,79 +574,142 @@ static void run(const struct tested_family *family, sennit_type type, uint64_t n
 }
 
 /* The family's wrong variant takes its place; the run then passes when the twin, and nothing else, catches it. */
-static void go_wrong(const struct tested_family *f, unsigned variant)
+static void go_wrong(const struct tested_family *f, unsigned variant, bool loaded)
 {
     static struct sn_family wrong;
     const struct sn_family *const *right = sn_families;
-    while (strcmp((*right)->name, family_of(f)) != 0)
-        right++;
-    wrong = **right;
-    const char *what = f->spoil ? f->spoil(variant, &wrong) : NULL;
+    const char *what;
+    if (loaded) {
+        wrong = sn_family_external;
+        what = spoil_outside(variant);
+    } else {
+        while (strcmp((*right)->name, family_of(f)) != 0)
+            right++;
+        wrong = **right;
+        what = f->spoil ? f->spoil(variant, &wrong) : NULL;
+    }
     if (!what)
         die("conformance: family %s has no wrong variant %u", f->name, variant);
     printf("wrong variant %u: %s\n", variant, what);
     where.wrong = &wrong;
 }
 
-int main(int argc, char **argv)
+static const char usage[] =
+    "usage: sennit-conformance --family F [--ops N] [--seed S] [--load OBJECT] [--type f32|f16|bf16]\n"
+    "                          [--hostile] [--wrong N] [--verbose]\n"
+    "       sennit-conformance --list\n"
+    "\n"
+    "Runs random operations on caches of family F and holds every row to the bit against the same row alone, and\n"
+    "against a textbook version of the family in double precision.\n"
+    "\n"
+    "  --family F      the family; with --load it may be left out where the object has one family\n"
+    "  --load OBJECT   a shared object with families of one's own (sennit/conformance.h), such as "
+    "./libown-family.so\n"
+    "  --ops N         operations (default 4000)\n"
+    "  --seed S        of all that is random (default: the time, printed)\n"
+    "  --type T        one storage type instead of all three\n"
+    "  --hostile       pages of one token, and storage that moves at every write\n"
+    "  --wrong N       the family's wrong variant N: passes when the textbook notices\n"
+    "  --verbose       every operation\n"
+    "  --list          the library's families that can be tried\n"
+    "\n"
+    "Leaves with 0 when all was right, with 1 when not; a failure says what to run again.\n";
+
+struct arguments {
+    const char *family, *type, *object;
+    uint64_t n_ops, seed;
+    bool verbose;
+    unsigned variant;
+};
+
+static bool number(const char *text, uint64_t *out)
 {
-    const char *family = NULL, *type = NULL;
-    uint64_t n_ops = 4000, seed = (uint64_t)time(NULL);
-    bool verbose = false;
-    unsigned variant = 0;
+    char *end;
+    *out = strtoull(text, &end, 10);
+    return *text >= '0' && *text <= '9' && *end == '\0';
+}
+
+static void list_families(void)
+{
+    for (const struct tested_family *const *f = tested_families; *f; f++)
+        printf("%s\n", (*f)->name);
+    exit(0);
+}
+
+static void read_arguments(int argc, char **argv, struct arguments *a)
+{
+    uint64_t variant = 0;
     for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--verbose") == 0)
-            verbose = true;
+        bool good = true, more = i + 1 < argc;
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+            fputs(usage, stdout);
+            exit(0);
+        }
+        if (strcmp(argv[i], "--list") == 0)
+            list_families();
+        else if (strcmp(argv[i], "--verbose") == 0)
+            a->verbose = true;
         else if (strcmp(argv[i], "--hostile") == 0)
             where.hostile = true;
-        else if (i + 1 < argc && strcmp(argv[i], "--family") == 0)
-            family = argv[++i];
-        else if (i + 1 < argc && strcmp(argv[i], "--type") == 0)
-            type = argv[++i];
-        else if (i + 1 < argc && strcmp(argv[i], "--wrong") == 0)
-            variant = (unsigned)strtoul(argv[++i], NULL, 10);
-        else if (i + 1 < argc && strcmp(argv[i], "--ops") == 0)
-            n_ops = strtoull(argv[++i], NULL, 10);
-        else if (i + 1 < argc && strcmp(argv[i], "--seed") == 0)
-            seed = strtoull(argv[++i], NULL, 10);
+        else if (more && strcmp(argv[i], "--family") == 0)
+            a->family = argv[++i];
+        else if (more && strcmp(argv[i], "--load") == 0)
+            a->object = argv[++i];
+        else if (more && strcmp(argv[i], "--type") == 0)
+            a->type = argv[++i];
+        else if (more && strcmp(argv[i], "--wrong") == 0)
+            good = number(argv[++i], &variant) && variant > 0 && variant < 1000;
+        else if (more && strcmp(argv[i], "--ops") == 0)
+            good = number(argv[++i], &a->n_ops);
+        else if (more && strcmp(argv[i], "--seed") == 0)
+            good = number(argv[++i], &a->seed);
         else
-            die("usage: conformance --family F [--ops N] [--seed S] [--type f32|f16|bf16] "
-                "[--hostile] [--wrong N] [--verbose]");
+            die("conformance: '%s' is no option, or lacks its value\n\n%s", argv[i], usage);
+        if (!good)
+            die("conformance: %s %s: not a number that can be", argv[i - 1], argv[i]);
     }
-    const struct tested_family *const *list = tested_families, *f = NULL;
-    for (; !f && *list; list++)
-        f = family && strcmp((*list)->name, family) == 0 ? *list : NULL;
+    a->variant = (unsigned)variant;
+    if (!a->family && !a->object)
+        die("conformance: which family? --list names them\n\n%s", usage);
+}
+
+int main(int argc, char **argv)
+{
+    struct arguments a = {.n_ops = 4000, .seed = (uint64_t)time(NULL)};
+    read_arguments(argc, argv, &a);
+    const struct tested_family *f = a.object ? load_outside(a.object, a.family, a.seed) : find_tested(a.family);
     if (!f)
-        die("conformance: no tested family '%s'", family ? family : "");
+        die("conformance: no tested family '%s'; --list names them", a.family);
     struct sn_heap heap;
     sn_heap_init(&heap, NULL);
     struct sn_pool *threads;
     OK(sn_pool_create(&threads, &heap, N_WORKERS, false, err));
-    printf("seed %llu\n", (unsigned long long)seed);
+    printf("seed %llu\n", (unsigned long long)a.seed);
     atexit(say_where);
-    if (variant > 0)
-        go_wrong(f, variant);
+    if (a.variant > 0)
+        go_wrong(f, a.variant, a.object != NULL);
     static const struct {
         const char *name;
         sennit_type type;
     } types[] = {{"f32", SENNIT_F32}, {"f16", SENNIT_F16}, {"bf16", SENNIT_BF16}};
     bool any = false;
     for (size_t i = 0; i < SN_ARRAY_LEN(types); i++) {
-        if (type && strcmp(type, types[i].name) != 0)
+        if (a.type && strcmp(a.type, types[i].name) != 0)
             continue;
         where.family = f->name;
+        where.object = a.object;
         where.type = types[i].name;
-        where.seed = seed;
+        where.seed = a.seed;
         where.world = (uint32_t)i * 1000000; /* other worlds for each type */
         any = true;
-        uint64_t share = type ? n_ops : n_ops / 3 + (i < n_ops % 3);
-        run(f, types[i].type, share, seed, verbose, threads);
+        uint64_t share = a.type ? a.n_ops : a.n_ops / 3 + (i < a.n_ops % 3);
+        run(f, types[i].type, share, a.seed, a.verbose, threads);
     }
     where.done = any;
     if (where.wrong)
         die("nobody noticed");
     if (!any)
-        die("conformance: type '%s' is not one of f32, f16, bf16", type);
+        die("conformance: type '%s' is not one of f32, f16, bf16", a.type);
     sn_pool_destroy(threads);
     return 0;
 }

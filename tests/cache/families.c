@@ -11,12 +11,32 @@ const struct tested_family *const tested_families[] = {
     NULL,
 };
 
+static const struct tested_family *added;
+
+void add_tested(const struct tested_family *f)
+{
+    added = f;
+}
+
 const struct tested_family *find_tested(const char *name)
 {
+    if (added && strcmp(added->name, name) == 0)
+        return added;
     for (const struct tested_family *const *f = tested_families; *f; f++)
         if (strcmp((*f)->name, name) == 0)
             return *f;
     return NULL;
+}
+
+const struct tested_family *tested_of(const struct sennit_cache *cache)
+{
+    const char *name = cache->config.family;
+    if (added && strcmp(added->name, name) == 0)
+        return added;
+    for (const struct tested_family *const *f = tested_families; *f; f++)
+        if (strcmp(family_of(*f), name) == 0)
+            return *f;
+    die("family '%s' has no line in tested.list", name);
 }
 
 void small_geometry(const struct tested_family *f, struct geometry *g)

@@ -317,16 +317,6 @@ sennit_status run_step(struct sennit_cache *cache, const struct geometry *g, con
 /* ---- stored state
  * -------------------------------------------------------------------------------------------- */
 
-static const struct tested_family *tested(const struct sennit_cache *cache)
-{
-    const struct tested_family *const *f = tested_families;
-    while (*f && strcmp(family_of(*f), cache->ops->name) != 0)
-        f++;
-    if (!*f)
-        die("family '%s' has no line in tested.list", cache->ops->name);
-    return *f;
-}
-
 uint8_t *canonical_spans(const struct sennit_cache *like, const struct sennit_span_view *spans, size_t n_spans,
                          uint32_t row, uint64_t n_tokens, size_t *n_bytes)
 {
@@ -335,7 +325,7 @@ uint8_t *canonical_spans(const struct sennit_cache *like, const struct sennit_sp
     for (size_t i = 0; i < n_spans; i++)
         if (spans[i].row == row)
             own[n++] = spans[i];
-    uint8_t *out = tested(like)->canonical(like, own, n, n_tokens, n_bytes);
+    uint8_t *out = tested_of(like)->canonical(like, own, n, n_tokens, n_bytes);
     free(own);
     return out;
 }

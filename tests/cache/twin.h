@@ -75,6 +75,10 @@ struct tested_family {
 };
 extern const struct tested_family *const tested_families[]; /* NULL-terminated */
 const struct tested_family *find_tested(const char *name);  /* NULL: not under the suite */
+/* The first line of a cache's family; dies when there is none. */
+const struct tested_family *tested_of(const struct sennit_cache *cache);
+/* One more line, of a family that is not the library's. */
+void add_tested(const struct tested_family *f);
 static inline const char *family_of(const struct tested_family *f)
 {
     return f->family ? f->family : f->name;

@@ -13,7 +13,20 @@ static const struct sennit_cache_config stores[] = {
     {.family = "affine", .code = {.k_bits = 8, .v_bits = 8, .group = 32}},
     {.family = "affine", .code = {.k_bits = 8, .v_bits = 4, .group = 32}},
     {.family = "affine", .code = {.k_bits = 4, .v_bits = 4, .group = 64}},
+    {.family = "turboquant"},
+    {.family = "turboquant", .code = {.k_bits = 4, .v_bits = 2, .group = 32}},
 };
+
+static bool is_rotated(const struct sennit_cache_config *store)
+{
+    return strcmp(store->family, "turboquant") == 0;
+}
+
+/* What head dimensions are multiples of; 0: no codes. */
+static uint32_t step_of(const struct sennit_cache_config *store)
+{
+    return is_rotated(store) ? 64 : store->code.group;
+}
 
 static const struct tested_family *stored_by(const struct sennit_cache_config *config)
 {
@@ -102,14 +115,14 @@ static void window_geometry(struct rng *rng, struct geometry *g, sennit_type typ
 {
     static const uint32_t edges[] = {1, 2, 16, 63, 64, 65, 100, 128, 256, 300};
     const struct sennit_cache_config *inner = &stores[rng_chance(rng, 60) ? 0 : rng_below(rng, SN_ARRAY_LEN(stores))];
-    uint32_t step = inner->code.group;
+    uint32_t step = step_of(inner), most = is_rotated(inner) ? 2 : large ? 3 : 2;
     kv_geometry(rng, g, type, large);
     g->config.inner = inner;
     g->config.n_inner = 1;
     if (step > 0) {
         g->config.k_type = g->config.v_type = 0;
-        g->config.d_k = step * (1 + rng_below(rng, large ? 3 : 2));
-        g->config.d_v = step * (1 + rng_below(rng, large ? 3 : 2));
+        g->config.d_k = step * (1 + rng_below(rng, most));
+        g->config.d_v = step * (1 + rng_below(rng, most));
     }
     g->config.window.tokens =
         rng_chance(rng, 50) ? 1 + rng_below(rng, 40) : edges[rng_below(rng, SN_ARRAY_LEN(edges))];
@@ -121,7 +134,7 @@ static void window_geometry(struct rng *rng, struct geometry *g, sennit_type typ
 
 static void window_tiny(struct rng *rng, struct geometry *g)
 {
-    uint32_t step = g->config.inner[0].code.group;
+    uint32_t step = step_of(&g->config.inner[0]);
     g->config.n_kv_heads = 1;
     g->config.d_k = g->config.d_v = step ? step : 1 + rng_below(rng, 3);
 }

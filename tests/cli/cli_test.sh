@@ -283,6 +283,30 @@ case_exact() {
     says out "digest $(printf '%s' "$a" | grep -oE '[0-9a-f]{16}')"
 }
 
+# Coded keys and values: a computation of their own, which company, chunks, threads and instruction set do not change.
+case_codes() {
+    local kv a b isa all=
+    tiny_model --head-dim 64
+    for kv in affine8 affine4 turboquant-k8v8 turboquant-k8v4 turboquant-k8v3 turboquant-k8v2 f16; do
+        a=$(digest -p "One prompt for all of this" -n 20 --ignore-eos --kv $kv)
+        case $all in *"$a"*) fail "--kv $kv gives what another storage gave" ;; esac
+        all="$all $a"
+        same "$(digest -p "One prompt for all of this" -n 20 --ignore-eos --kv $kv --chunk 5 -t 2)" "$a" "$kv in chunks"
+        b=$(digest -p "One prompt for all of this" -n 20 --ignore-eos --kv $kv --rows 4 | sort -u)
+        same "$b" "$a" "$kv in 4 rows"
+        for isa in scalar avx2; do
+            "$sennit" generate -m tiny.gguf -p x -n 1 --isa $isa >/dev/null 2>&1 </dev/null || continue
+            same "$(digest -p "One prompt for all of this" -n 20 --ignore-eos --kv $kv --isa $isa)" "$a" "$kv with $isa"
+        done
+    done
+    run 0 generate -m tiny.gguf -p x -n 1 --kv affine8 --json
+    same "$(json in_force.cache.family) $(json in_force.cache.type)" "affine affine k8 v8 g32" "what is in force"
+    tiny_model
+    run 2 generate -m tiny.gguf -p x -n 1 --kv affine8
+    says err "does not divide"
+    run 2 generate -m tiny.gguf -p x -n 1 --kv affine5
+}
+
 case_rows() {
     tiny_model
     cat >rows.jsonl <<'J'

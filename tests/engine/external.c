@@ -46,7 +46,7 @@ static void answers(const struct world *w, const struct sennit_family *external,
     CHECK(a.n_reused >= 9, "%zu tokens were still there", a.n_reused);
     const struct sennit_stats *s = sennit_engine_stats(e);
     CHECK(strcmp(s->cache_family, external ? "raw" : "plain") == 0, "'%s'", s->cache_family);
-    CHECK(strcmp(s->kv_type, external ? "raw" : "F32") == 0, "'%s'", s->kv_type);
+    CHECK(strcmp(s->kv_type, external ? "raw as it comes" : "F32") == 0, "'%s'", s->kv_type);
     sennit_session_free(session);
     sennit_engine_free(e);
 }
@@ -75,7 +75,13 @@ static void refusals(const struct world *w)
     o = options_of(&f);
     o.cache_family = "plain";
     refused(w, o, "cache_family is 'plain' and cache_external is 'raw'");
-    o.cache_family = NULL;
+    o = options_of(NULL);
+    o.cache_family = "affine";
+    refused(w, o, "kv_type means nothing to the cache family 'affine'");
+    o = options_of(NULL);
+    o.kv_code.k_bits = 8;
+    refused(w, o, "kv_code means nothing to the cache family 'plain'");
+    o = options_of(&f);
     f.struct_bytes--;
     refused(w, o, "struct_bytes");
     f = raw_family, f.load_chunk = NULL;

@@ -21,8 +21,9 @@ struct machine {
     struct sennit_cache *caches[MACHINE_LAYERS];
 };
 
-static inline void machine_open(struct machine *mc, const struct sennit_model *m,
-                                const char *isa_name, sennit_type kv_type, uint32_t n_tokens)
+/* kv: family, k_type and code of the layers' caches. */
+static inline void machine_open_as(struct machine *mc, const struct sennit_model *m, const char *isa_name,
+                                   const struct sennit_cache_config *kv, uint32_t n_tokens)
 {
     struct sn_cpu cpu = sn_cpu_detect();
     enum sn_isa isa;
@@ -32,15 +33,22 @@ static inline void machine_open(struct machine *mc, const struct sennit_model *m
     CHECK(m->hp.n_layers <= MACHINE_LAYERS, "%u layers", m->hp.n_layers);
     MUST(sn_kernels_init(&mc->kernels, isa, &cpu, err));
     MUST(sn_pool_create(&mc->threads, &mc->heap, MACHINE_THREADS, false, err));
-    MUST(sn_cache_pool_create_on(&mc->pages, &mc->heap, &mc->kernels, mc->calls, MACHINE_THREADS,
-                                 err));
-    MUST(sn_forward_create(&mc->forward, &mc->heap, m, &mc->kernels, mc->threads, mc->calls,
-                           n_tokens, n_tokens, err));
+    MUST(sn_cache_pool_create_on(&mc->pages, &mc->heap, &mc->kernels, mc->calls, MACHINE_THREADS, err));
+    MUST(
+        sn_forward_create(&mc->forward, &mc->heap, m, &mc->kernels, mc->threads, mc->calls, n_tokens, n_tokens, err));
     for (uint32_t l = 0; l < m->hp.n_layers; l++) {
-        struct sennit_cache_config c = sn_model_cache_config(m, l, "plain", kv_type);
+        struct sennit_cache_config c = sn_model_cache_config(m, l, kv->family, kv->k_type);
+        c.code = kv->code;
         c.max_span = n_tokens;
         MUST(sennit_cache_create(&mc->caches[l], mc->pages, &c, 1, err));
     }
+}
+
+static inline void machine_open(struct machine *mc, const struct sennit_model *m, const char *isa_name,
+                                sennit_type kv_type, uint32_t n_tokens)
+{
+    const struct sennit_cache_config kv = {.family = "plain", .k_type = kv_type};
+    machine_open_as(mc, m, isa_name, &kv, n_tokens);
 }
 
 static inline void machine_close(struct machine *mc)
@@ -54,8 +62,8 @@ static inline void machine_close(struct machine *mc)
 }
 
 /* logits: f32 [n_tokens][n_vocab], of every position. */
-static inline void machine_feed(struct machine *mc, const int32_t *tokens, uint32_t n_tokens,
-                                uint32_t chunk, float *logits)
+static inline void machine_feed(struct machine *mc, const int32_t *tokens, uint32_t n_tokens, uint32_t chunk,
+                                float *logits)
 {
     struct sn_forward *f = mc->forward;
     uint32_t n_vocab = f->m->hp.n_vocab;
@@ -75,8 +83,7 @@ static inline void machine_feed(struct machine *mc, const int32_t *tokens, uint3
             MUST(sennit_cache_append_begin(mc->caches[l], &span, 1, f->m->hp.n_heads, err));
         sn_forward_run(f);
         for (uint32_t i = 0; i < n; i++)
-            memcpy(logits + (size_t)(pos + i) * n_vocab, f->logits + i * f->logits_ld,
-                   n_vocab * sizeof *logits);
+            memcpy(logits + (size_t)(pos + i) * n_vocab, f->logits + i * f->logits_ld, n_vocab * sizeof *logits);
     }
 }
 

@@ -1,6 +1,6 @@
 /* Affine codes with AVX2. vpmaddubsw adds pairs within 16 bits and saturates: bytes are cut into halves of 4 bits,
  * whose pairs are at most 2 * 15 * 127, so that 32 dimensions (8 pairs per lane) stay exact. */
-#include "kernel/x86/avx2/lanes.h"
+#include "kernel/x86/avx2/coded.h"
 
 struct widened {
     __m256i a, b;
@@ -27,21 +27,6 @@ INLINE v16 v_high(const uint8_t *p)
     struct widened x = widened(p);
     return V_EACH(_mm256_cvtepi32_ps(_mm256_srli_epi32(x.a, 4)), _mm256_cvtepi32_ps(_mm256_srli_epi32(x.b, 4)));
 }
-INLINE v16 v_halves(const uint16_t *p)
-{
-    return V_EACH(vn_load_f16(p), vn_load_f16(p + 8));
-}
-
-/* Rounds 16 numbers within the range of a byte to nearest even and stores them; returns them. */
-INLINE v16 store_codes(int8_t *to, v16 x)
-{
-    __m256i a = _mm256_cvtps_epi32(x.a), b = _mm256_cvtps_epi32(x.b), low = _mm256_set1_epi32(255);
-    __m256i words = _mm256_packus_epi32(_mm256_and_si256(a, low), _mm256_and_si256(b, low));
-    words = _mm256_permute4x64_epi64(words, 0xD8);
-    __m128i bytes = _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
-    _mm_storeu_si128((void *)to, bytes);
-    return V_EACH(_mm256_cvtepi32_ps(a), _mm256_cvtepi32_ps(b));
-}
 
 struct coded;
 typedef void score_fn(const struct coded *x, const uint8_t *codes, const uint16_t *scale, const uint16_t *bias,
@@ -56,12 +41,6 @@ static score_fn *const score8_table[7], *const score4_table[7];
 
 #include "kernel/x86/affine.inc"
 
-INLINE __m256i four_codes(const int8_t *q)
-{
-    int32_t four;
-    memcpy(&four, q, sizeof four);
-    return _mm256_set1_epi32(four);
-}
 /* Neighbouring 16-bit sums of a key's lane as one 32-bit number. */
 INLINE __m256i joined(__m256i t)
 {

@@ -32,6 +32,11 @@ void sn_kernels_fill_avx2(struct sn_kernels *k)
     FILL(attn_affine);
     FILL(code_query);
     FILL(affine_encode);
+    FILL(turbo_query);
+    FILL(turbo_keys);
+    FILL(turbo_values);
+    FILL(turbo_rotate);
+    FILL(attn_turbo);
     FILL(attn_merge);
     FILL(attn_finish);
     FILL(max);

@@ -1,6 +1,6 @@
 /* Affine codes with AVX-512 VNNI: vpdpbusd multiplies codes, unsigned, by signed query codes, and does not saturate
  * (64 * 255 * 127 < 2^31), so the dot of a group is exact. */
-#include "kernel/x86/avx512/lanes.h"
+#include "kernel/x86/avx512/coded.h"
 
 /* 16 codes as f32: bytes, and the low and high halves of bytes. */
 INLINE __m512i widened(const uint8_t *p)
@@ -19,26 +19,6 @@ INLINE v16 v_high(const uint8_t *p)
 {
     return _mm512_cvtepi32_ps(_mm512_srli_epi32(widened(p), 4));
 }
-INLINE v16 v_halves(const uint16_t *p)
-{
-    return vn_load_f16(p);
-}
-
-/* acc + *x * code. Inline assembly because the operand can be broadcast from memory at no cost, and compilers prefer
- * a register for what is used twice. */
-INLINE v16 v_fma_from(const float *x, v16 code, v16 acc)
-{
-    __asm__("vfmadd231ps %2%{1to16%}, %1, %0" : "+v"(acc) : "v"(code), "m"(*x));
-    return acc;
-}
-
-/* Rounds 16 numbers within the range of a byte to nearest even and stores them; returns them. */
-INLINE v16 store_codes(int8_t *to, v16 x)
-{
-    __m512i q = _mm512_cvtps_epi32(x);
-    _mm_storeu_si128((void *)to, _mm512_cvtepi32_epi8(q));
-    return _mm512_cvtepi32_ps(q);
-}
 
 struct coded;
 typedef void score_fn(const struct coded *x, const uint8_t *codes, const uint16_t *scale, const uint16_t *bias,
@@ -52,13 +32,6 @@ static score_fn *const score8_table[7], *const score4_table[7];
 #define EXTRA_CODED(X, B)  NARROW_CODED(X, B)
 
 #include "kernel/x86/affine.inc"
-
-INLINE __m512i four_codes(const int8_t *q)
-{
-    int32_t four;
-    memcpy(&four, q, sizeof four);
-    return _mm512_set1_epi32(four);
-}
 
 #define S_QUERY(r)                                                                                                   \
     const int8_t *q##r = x->q[r];                                                                                    \
