@@ -30,12 +30,17 @@ static const char *lasting_name(const char *family)
     return family;
 }
 
+static bool has_code(const struct sennit_engine_options *o)
+{
+    return o->kv_code.k_bits || o->kv_code.v_bits || o->kv_code.group;
+}
+
 /* One of the library's: with types or with codes, as its entry says. */
 static sennit_status resolve_own_family(const struct sennit_engine_options *o, struct sn_engine_config *c,
                                         struct sennit_error *err)
 {
     struct sennit_cache_family_info info;
-    bool coded = o->kv_code.k_bits || o->kv_code.v_bits || o->kv_code.group;
+    bool coded = has_code(o);
     c->cache_family = lasting_name(o->cache_family ? o->cache_family : "plain");
     SN_TRY(sennit_cache_family_info(c->cache_family, &info, err));
     if (!(info.fields & SENNIT_FIELDS_CODE) && coded)
@@ -67,8 +72,14 @@ static sennit_status resolve_family(const struct sennit_engine_options *o, struc
             err, SENNIT_INVALID,
             "cache_family is '%s' and cache_external is '%s'; leave cache_family NULL, or make it the same",
             o->cache_family, external->name);
+    if (!(external->fields & SENNIT_FIELDS_CODE) && has_code(o))
+        return sn_fail(err, SENNIT_INVALID, "kv_code means nothing to the cache family '%s'; leave it 0",
+                       external->name);
     c->cache_external = external;
     c->cache_family = external->name;
+    c->k_bits = o->kv_code.k_bits;
+    c->v_bits = o->kv_code.v_bits;
+    c->group = o->kv_code.group;
     if (external->fields & SENNIT_FIELDS_TYPES)
         return SENNIT_OK;
     if (o->kv_type_set)

@@ -73,6 +73,9 @@ static void refusals(const struct world *w)
     o.kv_type_set = true;
     refused(w, o, "kv_type means nothing to the cache family 'raw'");
     o = options_of(&f);
+    o.kv_code.v_bits = 4;
+    refused(w, o, "kv_code means nothing to the cache family 'raw'");
+    o = options_of(&f);
     o.cache_family = "plain";
     refused(w, o, "cache_family is 'plain' and cache_external is 'raw'");
     o = options_of(NULL);
