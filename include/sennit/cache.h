@@ -239,7 +239,8 @@ SENNIT_API sennit_status sennit_cache_make_empty_batch(const struct sennit_cache
                                                        struct sennit_error *err);
 /* Fills this empty layout: first source a running layout or one serial cache, then one serial cache per joining row.
  * Sources are neither consumed nor changed, on success or failure. SENNIT_STATE when this layout has rows;
- * SENNIT_INVALID when a signature differs or a later source is not serial. Copies references, never tokens. */
+ * SENNIT_INVALID when a signature differs or a later source is not serial. Copies references, never tokens ("padded":
+ * tokens). */
 SENNIT_API sennit_status sennit_cache_merge_rows(struct sennit_cache *cache,
                                                  const struct sennit_cache *const *sources, uint32_t n_sources,
                                                  struct sennit_error *err);
@@ -292,6 +293,11 @@ struct sennit_span_view {
     uint64_t pos, n_tokens; /* positions that it covers */
     const void *data;
     size_t n_bytes;
+    /* "padded": data is [n_kv_heads][n_columns][head dimension], position pos at column `column`, which is the row's
+     * left_pad. The tensor [n_rows][n_kv_heads][n_columns][head dimension] of a name begins row * n_bytes before the
+     * data of any of its spans. (While a donor holds storage that has been trimmed or filtered since, rows lie where
+     * the donor has them, and `column` counts there.) 0 in families that have no columns. */
+    uint64_t column, n_columns;
 };
 
 /* A read-only snapshot of the K and V planes; unchanged by any later append, trim, filter, conversion or dispose of

@@ -34,7 +34,8 @@ struct sennit_engine_options {
     uint32_t step_tokens; /* most tokens of one step over all rows; 0 = max_rows + chunk. Running rows come first */
     /* Budget for all rows and kept sessions: their caches and, of a running row, its tokens, events and reported
      * log-probabilities up to max_tokens (which stay, outside of the budget, until the request is freed). 0 = half of
-     * the available memory */
+     * the available memory. With "padded" a running row is promised twice the context, since it has the columns of
+     * the furthest row; families that copy rows (sennit_cache_family_info) hold a batch twice while a row joins */
     uint64_t cache_bytes;
     const char *cache_family;  /* NULL = "plain", or what cache_external is called */
     /* A family from outside the library (sennit/family.h) for all layers; borrowed until the engine and its sessions

@@ -302,11 +302,17 @@ sennit_status sennit_cache_make_empty_batch(const struct sennit_cache *cache, st
     return sn_cache_new_like(cache, out, err);
 }
 
+/* A row like src that has no store yet. */
+static struct sn_row row_like(const struct sn_row *src)
+{
+    return (struct sn_row){.n_tokens = src->n_tokens, .floor = src->floor, .n_last = src->n_last};
+}
+
 /* Appends a copy of one row; there is room. */
 static sennit_status take_row(struct sennit_cache *cache, const struct sn_row *src, struct sennit_error *err)
 {
     struct sn_row *dst = &cache->rows[cache->n_rows];
-    *dst = (struct sn_row){.n_tokens = src->n_tokens, .floor = src->floor, .n_last = src->n_last};
+    *dst = row_like(src);
     sennit_status status = cache->ops->row_copy(cache, src, dst, err);
     if (status != SENNIT_OK)
         *dst = (struct sn_row){0};
@@ -338,6 +344,33 @@ static sennit_status check_source(const struct sennit_cache *cache, const struct
     return SENNIT_OK;
 }
 
+static sennit_status merge_whole(struct sennit_cache *cache, const struct sennit_cache *const *sources,
+                                 uint32_t n_sources, uint32_t n_rows, struct sennit_error *err)
+{
+    uint32_t at = 0;
+    for (uint32_t i = 0; i < n_sources; i++)
+        for (uint32_t r = 0; r < sources[i]->n_rows; r++)
+            cache->rows[at++] = row_like(&sources[i]->rows[r]);
+    sennit_status status = cache->ops->merge(cache, sources, n_sources, n_rows, err);
+    if (status == SENNIT_OK)
+        cache->n_rows = n_rows;
+    for (uint32_t i = cache->n_rows; i < n_rows; i++)
+        cache->rows[i] = (struct sn_row){0};
+    return status;
+}
+
+sennit_status sn_cache_snapshot(struct sennit_cache *to, const struct sennit_cache *from, struct sennit_error *err)
+{
+    if (!from->ops->snapshot)
+        return sennit_cache_merge_rows(to, &from, 1, err);
+    SN_TRY(sn_cache_reserve_rows(to, from->n_rows, err));
+    for (uint32_t i = 0; i < from->n_rows; i++)
+        to->rows[i] = row_like(&from->rows[i]);
+    to->n_rows = from->n_rows;
+    from->ops->snapshot(to, from);
+    return SENNIT_OK;
+}
+
 sennit_status sennit_cache_merge_rows(struct sennit_cache *cache, const struct sennit_cache *const *sources,
                                       uint32_t n_sources, struct sennit_error *err)
 {
@@ -355,6 +388,8 @@ sennit_status sennit_cache_merge_rows(struct sennit_cache *cache, const struct s
     if (total > UINT32_MAX)
         return sn_fail(err, SENNIT_RANGE, "merge_rows: %llu rows are too many", (unsigned long long)total);
     SN_TRY(sn_cache_reserve_rows(cache, (uint32_t)total, err));
+    if (cache->ops->merge)
+        return merge_whole(cache, sources, n_sources, (uint32_t)total, err);
     for (uint32_t i = 0; i < n_sources; i++) {
         for (uint32_t r = 0; r < sources[i]->n_rows; r++) {
             sennit_status status = take_row(cache, &sources[i]->rows[r], err);
@@ -437,6 +472,8 @@ sennit_status sennit_cache_filter_rows(struct sennit_cache *cache, const uint32_
     cache->n_rows = n_keep;
     for (uint32_t i = 0; i < n_keep; i++)
         cache->rows[i].marked = false;
+    if (cache->ops->filtered)
+        cache->ops->filtered(cache);
     return SENNIT_OK;
 }
 
@@ -465,6 +502,8 @@ static sennit_status cut_rows(struct sennit_cache *cache, length_fn length, cons
         row->n_tokens = n_tokens;
         row->n_last -= dropped < row->n_last ? dropped : row->n_last;
     }
+    if (cache->ops->trimmed)
+        cache->ops->trimmed(cache);
     return SENNIT_OK;
 }
 

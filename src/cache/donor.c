@@ -66,7 +66,7 @@ static sennit_status snapshot_take(const struct sennit_cache *cache, struct snap
     uint32_t n = cache->n_rows;
     *s = (struct snapshot){0};
     SN_TRY(sn_cache_new_like(cache, &s->cache, err));
-    sennit_status status = sennit_cache_merge_rows(s->cache, &cache, 1, err);
+    sennit_status status = sn_cache_snapshot(s->cache, cache, err);
     if (status == SENNIT_OK && n > 0) {
         s->numbers = sn_calloc(cache->pool->heap, SN_USE_MISC, 3 * (size_t)n, sizeof *s->numbers);
         if (!s->numbers)

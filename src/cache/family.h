@@ -121,6 +121,15 @@ struct sn_family {
                               struct sennit_error *err);
     void (*row_drop)(struct sennit_cache *cache,
                      struct sn_row *row); /* gives the store back; the rest is the caller's */
+    /* For stores that all rows of a cache share. All may be NULL. merge, in place of row_copy (which then only makes
+     * caches of one row): the stores of rows[0 .. n_rows - 1], whose lengths are set, of a cache that counts no rows
+     * yet. snapshot: references to all stores of `from`, in rows that are set but for them; NULL: merge_rows of one
+     * source. filtered, trimmed: the rows that are left, or shorter, are in place; neither can fail. */
+    sennit_status (*merge)(struct sennit_cache *cache, const struct sennit_cache *const *sources, uint32_t n_sources,
+                           uint32_t n_rows, struct sennit_error *err);
+    void (*snapshot)(struct sennit_cache *to, const struct sennit_cache *from);
+    void (*filtered)(struct sennit_cache *cache);
+    void (*trimmed)(struct sennit_cache *cache);
 
     /* -- trim, in two phases so that many rows change together or not at all. NULL where not
      * trimmable. prepare reserves what apply will need (*spare, NULL if nothing); apply consumes it
@@ -217,6 +226,8 @@ sennit_status sn_stream_read(struct sennit_stream *stream, void *data, size_t n_
  * rows. */
 sennit_status sn_cache_new_like(const struct sennit_cache *like, struct sennit_cache **out, struct sennit_error *err);
 sennit_status sn_cache_reserve_rows(struct sennit_cache *cache, uint32_t n_rows, struct sennit_error *err);
+/* All rows of `from` into `to`, which is like it and has none: by reference where the family can. */
+sennit_status sn_cache_snapshot(struct sennit_cache *to, const struct sennit_cache *from, struct sennit_error *err);
 /* SENNIT_STATE with the reason while a step or a round is open. */
 sennit_status sn_cache_idle(const struct sennit_cache *cache, const char *what, struct sennit_error *err);
 /* The rows that a donor or a view holds, for tests that walk all storage (donor.c). */

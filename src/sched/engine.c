@@ -25,6 +25,11 @@ uint64_t sn_engine_projected(const struct sennit_engine *e, uint64_t tokens)
     return sum;
 }
 
+uint64_t sn_engine_row_projected(const struct sennit_engine *e, uint64_t tokens)
+{
+    return sn_engine_projected(e, e->shares_columns ? 2 * (uint64_t)e->m->hp.context_length : tokens);
+}
+
 /* ---- life ------------------------------------------------------------------------------------------------------ */
 
 static void dispose_layers(struct sennit_engine *e, struct sennit_cache **layers)
@@ -86,6 +91,9 @@ static sennit_status make_layers(struct sennit_engine *e, struct sennit_error *e
     e->proto = sn_calloc(&e->heap, SN_USE_MISC, n, sizeof(struct sennit_cache *));
     if (!e->layers || !e->fresh || !e->proto)
         return sn_fail(err, SENNIT_NOMEM, "no memory for the caches of %u layers", n);
+    struct sennit_cache_family_info info;
+    if (!e->cfg.cache_external && sennit_cache_family_info(e->cfg.cache_family, &info, NULL) == SENNIT_OK)
+        e->shares_columns = info.left_pads;
     for (uint32_t l = 0; l < n; l++) {
         struct sennit_cache_config c = sn_engine_cache_config(e, l);
         SN_TRY(sennit_cache_create(&e->layers[l], e->pages, &c, 0, err));

@@ -157,6 +157,7 @@ struct sennit_engine {
     struct sennit_cache **layers; /* [n_layers] the running batch */
     struct sennit_cache **fresh;  /* [n_layers] scratch of admission */
     struct sennit_cache **proto;  /* [n_layers] empty, never changed: what any thread may ask for sizes */
+    bool shares_columns;          /* a row has as many columns as the one of the batch that reaches furthest */
     struct sennit_request **rows; /* [max_rows] */
     uint32_t n_rows;
     uint64_t reserved;
@@ -205,6 +206,9 @@ void sn_engine_unref_locked(struct sennit_engine *e); /* takes the lock's owners
 struct sennit_cache_config sn_engine_cache_config(const struct sennit_engine *e, uint32_t layer);
 /* Sum over layers of projected_bytes(tokens). */
 uint64_t sn_engine_projected(const struct sennit_engine *e, uint64_t tokens);
+/* The same of a running row that may come to have that many. Where rows share columns it is that of twice the
+ * context, which no batch passes: a merge aligns rows at the longest, and none grows by more after it. */
+uint64_t sn_engine_row_projected(const struct sennit_engine *e, uint64_t tokens);
 
 /* request.c */
 sennit_status sn_request_create(struct sennit_request **out, struct sennit_engine *e,

@@ -83,7 +83,7 @@ uint64_t sn_request_need(const struct sennit_engine *e, const struct sennit_requ
     uint64_t sum;
     if (o->max_tokens == 0 && !o->prompt_logprobs)
         return 0;
-    if (__builtin_add_overflow(sn_engine_projected(e, o->n_prompt + o->max_tokens), answer_bytes(o), &sum))
+    if (__builtin_add_overflow(sn_engine_row_projected(e, o->n_prompt + o->max_tokens), answer_bytes(o), &sum))
         return UINT64_MAX;
     return sum;
 }

@@ -240,5 +240,7 @@ int main(void)
     run_family("affine", 8, false);
     run_family("window", 8, false);
     run_family("window", 1, true);
+    run_family("padded", 8, false);
+    run_family("padded", 1, true);
     return 0;
 }

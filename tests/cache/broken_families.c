@@ -7,7 +7,7 @@
 
 typedef struct sennit_family_geometry geometry;
 
-static size_t padded_bytes(const geometry *g)
+static size_t roomy_bytes(const geometry *g)
 {
     return raw_family.page_bytes(g) + 4;
 }
@@ -151,7 +151,7 @@ static struct sennit_conformance *add(const char *name)
 const struct sennit_conformance *const *sennit_conformance_families(void)
 {
     n = 0;
-    BROKEN("padded", page_bytes, padded_bytes);
+    BROKEN("roomy", page_bytes, roomy_bytes);
     BROKEN("tail-beyond", fill_tail, tail_beyond);
     BROKEN("tail-too-much", fill_tail, tail_too_much);
     BROKEN("tail-zeros", fill_tail, tail_zeros);

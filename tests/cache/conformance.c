@@ -108,6 +108,7 @@ static bool op_merge(struct world *w)
         fresh.rows[fresh.n++] = w->main.rows[i];
     for (uint32_t i = 0; i < join; i++)
         fresh.rows[fresh.n++] = w->serial[i].rows[0];
+    mcache_align(w, &fresh);
     check_rows(w, &fresh);
     w->main.n = 0;
     mcache_dispose(&w->main);
@@ -123,19 +124,25 @@ static bool op_filter(struct world *w)
 {
     uint32_t keep[MAX_ROWS], n = w->main.n;
     struct mrow *rows[MAX_ROWS];
+    uint64_t pad[MAX_ROWS];
     for (uint32_t i = 0; i < n; i++)
         keep[i] = i;
     rng_shuffle(&w->rng, keep, n);
     uint32_t n_keep = rng_chance(&w->rng, 40) ? n : rng_below(&w->rng, n + 1);
     OK(sennit_cache_filter_rows(w->main.c, keep, n_keep, err));
-    for (uint32_t i = 0; i < n; i++)
+    for (uint32_t i = 0; i < n; i++) {
         rows[i] = w->main.rows[i];
+        pad[i] = w->main.pad[i];
+    }
     for (uint32_t i = 0; i < n; i++)
-        if (i < n_keep)
+        if (i < n_keep) {
             w->main.rows[i] = rows[keep[i]];
-        else
+            w->main.pad[i] = pad[keep[i]];
+        } else {
             mrow_free(rows[keep[i]]);
+        }
     w->main.n = n_keep;
+    mcache_drop_padding(&w->main);
     return true;
 }
 
@@ -193,6 +200,7 @@ static bool op_trim(struct world *w)
     OK(sennit_cache_trim(m->c, n, bypass, err));
     for (uint32_t r = 0; r < m->n; r++)
         mrow_cut(m->rows[r], m->rows[r]->n - n);
+    mcache_shortened(m);
     return true;
 }
 
@@ -246,7 +254,7 @@ static bool op_round(struct world *w)
         for (uint32_t r = 0; r < m->n && !abort; r++)
             window[r] += n[r];
     }
-    check_within_projection(m, true);
+    check_within_projection(w, m, true);
     if (rng_chance(&w->rng, 30))
         round_misuse(w, m, window);
     bool commit = rng_chance(&w->rng, 25), reject = rng_chance(&w->rng, 20);
@@ -258,6 +266,7 @@ static bool op_round(struct world *w)
         OK(sennit_cache_spec_round_rollback(m->c, keep, err));
     for (uint32_t r = 0; r < m->n; r++)
         mrow_cut(m->rows[r], start[r] + keep[r]);
+    mcache_shortened(m);
     mcache_settled(m);
     check_rows(w, m);
     REFUSED(SENNIT_STATE, sennit_cache_spec_round_commit(m->c, err));
@@ -285,6 +294,8 @@ static bool op_donor(struct world *w)
         OK(sennit_cache_capture_donor_rows(m->c, &d->rows, err));
     else
         OK(sennit_cache_capture_donor_attention(m->c, &d->view, err));
+    m->stamp = m->stamp ? m->stamp : ++w->n_stamps;
+    d->stamp = m->stamp;
     d->n = m->n;
     for (uint32_t r = 0; r < m->n; r++)
         d->copy[r] = mrow_copy(m->rows[r]);
@@ -501,7 +512,7 @@ static void check_all(struct world *w, bool everything)
     check_accounting(w);
     const struct mcache *m = pick(w);
     check_questions(w, m);
-    check_within_projection(m, false);
+    check_within_projection(w, m, false);
     if (m->n > 0)
         check_row(w, m, rng_below(&w->rng, m->n));
     for (uint32_t r = 0; everything && r < w->main.n; r++)

@@ -74,6 +74,19 @@ static void copy_part(const struct sennit_span_view *s, const struct sennit_cach
         }
 }
 
+/* Columns [head][column][d]. */
+static void copy_columns(const struct sennit_span_view *s, const struct sennit_cache_config *c, bool key,
+                         uint8_t *out)
+{
+    size_t d = key ? c->d_k : c->d_v, e = sn_kv_element_bytes(c->k_type), token_bytes = kv_canonical_token_bytes(c);
+    const uint8_t *data = s->data;
+    CHECK(s->pos == 0 && s->column + s->n_tokens <= s->n_columns);
+    CHECK(s->n_bytes == s->n_columns * d * e * c->n_kv_heads);
+    for (size_t t = 0; t < s->n_tokens; t++)
+        for (size_t h = 0; h < c->n_kv_heads; h++)
+            memcpy(out + t * token_bytes + h * d * e, data + (h * s->n_columns + s->column + t) * d * e, d * e);
+}
+
 uint8_t *kv_canonical(const struct sennit_cache *like, const struct sennit_span_view *spans, size_t n_spans,
                       uint64_t n_tokens, size_t *n_bytes)
 {
@@ -99,7 +112,11 @@ uint8_t *kv_canonical(const struct sennit_cache *like, const struct sennit_span_
         uint64_t *next = key ? &next_key : &next_value;
         CHECK(s->pos == *next);
         *next += s->n_tokens;
-        copy_part(s, c, key, at + (key ? 0 : c->n_kv_heads * c->d_k * sn_kv_element_bytes(c->k_type)));
+        at += key ? 0 : c->n_kv_heads * c->d_k * sn_kv_element_bytes(c->k_type);
+        if (s->n_columns > 0)
+            copy_columns(s, c, key, at);
+        else
+            copy_part(s, c, key, at);
     }
     CHECK(next_key == n_tokens && next_value == n_tokens);
     return out;

@@ -47,9 +47,10 @@ struct tested_family {
     void (*small)(struct geometry *g);
     /* A drawn geometry cut down for worlds of long rows. NULL: one KV head, dimensions of 1 to 3 or d_step. */
     void (*tiny)(struct rng *rng, struct geometry *g);
-    bool no_keys;           /* recurrent state: no keys, types, pages or trims, so tests about those are left out */
-    uint32_t d_step;        /* head dimensions are multiples of it; 0 = any */
-    bool paged;             /* config.page_tokens may be drawn */
+    bool no_keys;    /* recurrent state: no keys, types, pages or trims, so tests about those are left out */
+    uint32_t d_step; /* head dimensions are multiples of it; 0 = any */
+    bool paged;      /* config.page_tokens may be drawn */
+    bool rectangle;  /* all rows of a cache in one tensor: they have columns, and copies instead of references */
     bool changes_precision; /* max_append_tokens and floors are not those of a plain row */
     /* Makes *family, a copy of the right one, wrong in a way that a row alone shares and only the twin can catch;
      * returns what is wrong, NULL past the last variant. variant: from 1. NULL: there are none. */
@@ -98,8 +99,8 @@ void kv_geometry(struct rng *rng, struct geometry *g, sennit_type type, bool lar
 /* Pages and page tables of a family whose store is a chain of table blocks. */
 void walk_pages(const struct sennit_cache *cache, uint32_t row, const struct sn_paging *paging,
                 void (*visit)(void *ctx, const void *p, size_t bytes), void *ctx);
-/* K [heads][d_k], V [heads][d_v] of each token in the storage type, from "key" and "value" spans of a page each or
- * from one "key_value" span. */
+/* K [heads][d_k], V [heads][d_v] of each token in the storage type, from "key" and "value" spans of a page each, from
+ * one of each with columns, or from one "key_value" span. */
 uint8_t *kv_canonical(const struct sennit_cache *like, const struct sennit_span_view *spans, size_t n_spans,
                       uint64_t n_tokens, size_t *n_bytes);
 /* n elements of e bytes, `step` elements apart where they come from. */

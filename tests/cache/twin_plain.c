@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "cache/padded.h"
 #include "cache/plain.h"
 #include "cache/twin.h"
 
@@ -173,5 +174,92 @@ const struct tested_family tested_naive = {
     .oracles = {"naive", "plain"},
     .other_percent = 88, /* itself is slow */
     .walk = walk_array,
+    .canonical = kv_canonical,
+};
+
+/* ---- padded --------------------------------------------------------------------------------------------------- */
+
+/* A rectangle that nobody else holds in its rows' parts, one address each; else as one object. */
+static void walk_rectangle(const struct sennit_cache *cache, uint32_t row,
+                           void (*visit)(void *ctx, const void *p, size_t bytes), void *ctx)
+{
+    const struct sn_slot *head = sn_padded_head(cache);
+    if (head && head->n_refs == cache->n_rows)
+        visit(ctx, (const uint8_t *)head + row, (size_t)cache->ops->row_bytes(cache, &cache->rows[row]));
+    else if (head && row == 0)
+        visit(ctx, head, head->n_bytes);
+}
+
+static void right_segment(const struct sn_attend_job *job, const struct sn_attend_segment *s)
+{
+    sn_family_padded.attend->segment(job, s);
+}
+
+/* One more key of zeros in the first segment: its score is 0, its value nothing. */
+static void padding_seen(const struct sn_attend_job *job, const struct sn_attend_segment *s)
+{
+    right_segment(job, s);
+    for (size_t i = 0; i < job->n_q && s->first == 0; i++) {
+        float m = s->m[i] > 0 ? s->m[i] : 0, c = expf(s->m[i] - m);
+        s->l[i] = s->l[i] * c + expf(-m);
+        for (size_t d = 0; d < job->d_v; d++)
+            s->o[i * job->d_v + d] *= c;
+        s->m[i] = m;
+    }
+}
+
+/* Every query's last key hidden, but for the row's first token. */
+static void early_edge(const struct sn_attend_job *job, const struct sn_attend_segment *s)
+{
+    for (size_t i = 0; i < job->n_q && !job->donor; i++) {
+        uint64_t pos = job->pos + i / job->group, at = pos - s->first;
+        if (pos > 0 && pos >= s->first && at / SN_CHUNK_KEYS < s->n_chunks)
+            job->work.visible[i * s->n_chunks + at / SN_CHUNK_KEYS] &= ~(UINT64_C(1) << at % SN_CHUNK_KEYS);
+    }
+    right_segment(job, s);
+}
+
+static void next_head(const struct sn_attend_job *job, const struct sn_attend_segment *s)
+{
+    struct sn_attend_job other = *job;
+    other.kv_head = (job->kv_head + 1) % job->shape->n_kv_heads;
+    right_segment(&other, s);
+}
+
+/* From the second segment on, each key and value is read from the column before its own. */
+static void column_before(const struct sn_attend_job *job, const struct sn_attend_segment *s)
+{
+    struct sn_attend_segment other = *s;
+    other.first -= s->first > 0;
+    right_segment(job, &other);
+}
+
+static const char *padded_spoil(unsigned variant, struct sn_family *family)
+{
+    static const struct {
+        void (*segment)(const struct sn_attend_job *job, const struct sn_attend_segment *s);
+        const char *what;
+    } wrong[] = {{padding_seen, "a column of padding is seen"},
+                 {early_edge, "a query does not see its own column"},
+                 {next_head, "keys and values of the next head"},
+                 {column_before, "one column off"}};
+    static struct sn_attend_ops ops;
+    if (variant > SN_ARRAY_LEN(wrong))
+        return NULL;
+    ops = *family->attend;
+    ops.segment = wrong[variant - 1].segment;
+    family->attend = &ops;
+    return wrong[variant - 1].what;
+}
+
+const struct tested_family tested_padded = {
+    .name = "padded",
+    .twin = &twin_plain,
+    .geometry = kv_geometry,
+    .paged = true,
+    .rectangle = true,
+    .spoil = padded_spoil,
+    .oracles = {"padded", "plain"},
+    .walk = walk_rectangle,
     .canonical = kv_canonical,
 };

@@ -291,6 +291,34 @@ void mcache_settled(struct mcache *m)
         m->rows[i]->high = m->rows[i]->n > m->rows[i]->high ? m->rows[i]->n : m->rows[i]->high;
 }
 
+void mcache_align(const struct world *w, struct mcache *m)
+{
+    uint64_t longest = 0;
+    for (uint32_t i = 0; i < m->n; i++)
+        longest = m->rows[i]->n > longest ? m->rows[i]->n : longest;
+    for (uint32_t i = 0; i < m->n; i++)
+        m->pad[i] = w->family->rectangle ? longest - m->rows[i]->n : 0;
+}
+
+void mcache_shortened(struct mcache *m)
+{
+    bool empty = true;
+    for (uint32_t i = 0; i < m->n; i++)
+        empty &= m->rows[i]->n == 0;
+    if (empty)
+        memset(m->pad, 0, sizeof m->pad);
+}
+
+void mcache_drop_padding(struct mcache *m)
+{
+    uint64_t common = UINT64_MAX;
+    for (uint32_t i = 0; i < m->n; i++)
+        common = m->pad[i] < common ? m->pad[i] : common;
+    for (uint32_t i = 0; i < m->n; i++)
+        m->pad[i] -= common;
+    mcache_shortened(m);
+}
+
 void mcache_dispose(struct mcache *m)
 {
     sennit_cache_dispose(&m->c);
@@ -393,6 +421,7 @@ void mcache_append(struct world *w, struct mcache *m, const uint32_t *n, bool wi
         free(spans[i].out);
         free(solo[i]);
     }
+    m->stamp = abort ? m->stamp : 0;
     if (!m->c->round_open)
         mcache_settled(m);
 }
@@ -443,7 +472,44 @@ static void check_slope(const struct world *w, const struct sennit_cache *c)
     if (!w->family->paged || w->family->changes_precision)
         return;
     uint64_t page = sennit_cache_projected_bytes(c, 2 * p) - sennit_cache_projected_bytes(c, p);
-    CHECK(sennit_cache_bytes_per_token(c) == page / p);
+    uint64_t copies = w->family->rectangle ? 1 + w->g.config.n_snapshots : 1; /* a snapshot is a whole one */
+    CHECK(sennit_cache_bytes_per_token(c) * copies == page / p);
+}
+
+/* A donor still has the storage that m had when it was captured. */
+static bool held(const struct world *w, const struct mcache *m)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < MAX_DONORS; i++)
+        any |= m->stamp != 0 && w->donors[i].stamp == m->stamp;
+    return any;
+}
+
+/* A rectangle: rows in their order, each at its columns, and each charged for all columns that there are; while a
+ * donor holds it, it is as it was. */
+static void check_rectangle(const struct world *w, const struct mcache *m, uint64_t offset)
+{
+    const struct sennit_cache_config *c = &w->g.config;
+    uint64_t step = c->page_tokens ? c->page_tokens : 64, width = (offset + step - 1) / step * step;
+    uint64_t share = width ? 64 + width * c->n_kv_heads * (c->d_k + c->d_v) * (c->k_type == SENNIT_F32 ? 4 : 2) : 0;
+    struct sennit_state state;
+    bool shared = held(w, m);
+    for (uint32_t r = 0; r < m->n; r++)
+        CHECK(sennit_cache_current_bytes(m->c, r) == (shared ? 0 : share));
+    CHECK(sennit_cache_projected_bytes(m->c, offset) ==
+          (1 + c->n_snapshots) * share + sennit_cache_projected_bytes(m->c, 0));
+    if (shared)
+        return;
+    OK(sennit_cache_state(m->c, &state, err));
+    const uint8_t *tensor[2] = {0};
+    for (size_t i = 0; i < state.n_spans; i++) {
+        const struct sennit_span_view *s = &state.spans[i], *first = &state.spans[i % 2];
+        const uint8_t *start = (const uint8_t *)s->data - s->row * s->n_bytes;
+        CHECK(s->column == m->pad[s->row] && s->n_columns == width && s->n_bytes == first->n_bytes);
+        CHECK(i < 2 || start == tensor[i % 2]);
+        tensor[i % 2] = start;
+    }
+    sennit_state_release(&state);
 }
 
 void check_questions(struct world *w, const struct mcache *m)
@@ -454,14 +520,14 @@ void check_questions(struct world *w, const struct mcache *m)
     CHECK(sennit_cache_batch_size(m->c) == m->n);
     for (uint32_t r = 0; r < m->n; r++) {
         uint64_t n = m->rows[r]->n;
-        CHECK(sennit_cache_row_offset(m->c, r) == n && sennit_cache_left_pad(m->c, r) == 0);
+        CHECK(sennit_cache_row_offset(m->c, r) == n && sennit_cache_left_pad(m->c, r) == m->pad[r]);
         CHECK(sennit_cache_can_publish_row(m->c, r, n) && !sennit_cache_can_publish_row(m->c, r, n + 1));
         CHECK(n == 0 || sennit_cache_is_trimmable(m->c) || !sennit_cache_can_publish_row(m->c, r, n - 1));
         uint64_t least = retention_of(w->family, &w->g, m->rows[r]->high).trim_floor;
         CHECK(least == 0 || !sennit_cache_can_publish_row(m->c, r, least - 1));
         CHECK(!w->family->retention || sennit_cache_can_publish_row(m->c, r, least));
         CHECK(w->family->changes_precision || sennit_cache_max_append_tokens(m->c, r) == SENNIT_UNBOUNDED);
-        head = n > head ? n : head;
+        head = n + m->pad[r] > head ? n + m->pad[r] : head;
     }
     for (uint32_t r = 0; r < m->n; r++)
         ragged |= m->rows[r]->n != head;
@@ -474,12 +540,18 @@ void check_questions(struct world *w, const struct mcache *m)
         CHECK(positions[r] == (int32_t)m->rows[r]->n);
     CHECK(strncmp(sennit_cache_signature(m->c), family_of(w->family), strlen(family_of(w->family))) == 0);
     CHECK(w->family->changes_precision || sennit_cache_minimum_reusable_offset(m->c, -1) == 0);
+    if (w->family->rectangle)
+        check_rectangle(w, m, head);
 }
 
-void check_within_projection(const struct mcache *m, bool round)
+/* A row of a rectangle has as many columns as the row that reaches furthest. */
+void check_within_projection(const struct world *w, const struct mcache *m, bool round)
 {
+    uint64_t columns = 0;
+    for (uint32_t r = 0; r < m->n; r++)
+        columns = m->pad[r] + m->rows[r]->high > columns ? m->pad[r] + m->rows[r]->high : columns;
     for (uint32_t r = 0; r < m->n; r++) {
-        uint64_t high = m->rows[r]->high, now = sennit_cache_current_bytes(m->c, r);
+        uint64_t high = w->family->rectangle ? columns : m->rows[r]->high, now = sennit_cache_current_bytes(m->c, r);
         uint64_t most = sennit_cache_projected_bytes(m->c, high);
         most -= round ? 0 : sennit_cache_projected_bytes(m->c, 0); /* the reserve */
         if (now > most)

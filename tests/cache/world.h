@@ -34,6 +34,8 @@ struct mcache {
     struct sennit_cache *c;
     struct mrow *rows[MAX_ROWS];
     uint32_t n;
+    uint64_t pad[MAX_ROWS]; /* columns before each row; 0 in families without */
+    uint64_t stamp;         /* of the donors captured since its last append; 0: none */
 };
 
 struct mdonor {
@@ -41,6 +43,7 @@ struct mdonor {
     struct sennit_donor_attention *view;
     struct mrow *copy[MAX_ROWS];
     uint32_t n;
+    uint64_t stamp;
 };
 
 struct msaved {
@@ -60,6 +63,7 @@ struct world {
     struct mdonor donors[MAX_DONORS];
     struct msaved saved[MAX_SAVED];
     uint32_t n_serial;
+    uint64_t n_stamps;
     uint64_t max_len; /* rows are kept below it */
     bool long_rows;   /* thousands of tokens, mostly without attention */
     bool segmented;   /* rows of up to four segments */
@@ -85,6 +89,11 @@ void mrow_cut(struct mrow *row, uint64_t n_tokens);
 /* The row alone, all its tokens appended. Borrowed. */
 struct sennit_cache *mrow_solo(struct world *w, struct mrow *row);
 
+/* The arithmetic of columns: rows that have just been merged; those that a filter left; rows that became shorter. */
+void mcache_align(const struct world *w, struct mcache *m);
+void mcache_drop_padding(struct mcache *m);
+void mcache_shortened(struct mcache *m);
+
 /* Rows stand, outside rounds, where they now do. */
 void mcache_settled(struct mcache *m);
 
@@ -98,7 +107,7 @@ void check_rows(struct world *w, const struct mcache *m);              /* all of
 void check_questions(struct world *w, const struct mcache *m);
 /* No row holds more than what was projected for the most tokens that it had outside rounds; in none the reserve is
  * left alone. */
-void check_within_projection(const struct mcache *m, bool round);
+void check_within_projection(const struct world *w, const struct mcache *m, bool round);
 void check_donor(struct world *w, struct mdonor *d);
 void donor_free(struct mdonor *d);
 void check_accounting(struct world *w);
