@@ -14,6 +14,8 @@ normal; the last rounds are plain ones. Only the positive half is computed: the 
 Thresholds: the exact midpoints of neighbouring centroids in f32, rounded down to f32, so that for an f32 z the code
 is the number of thresholds below it, and a z right in the middle goes to the lower one. Behind the last: infinity.
 
+Halves: of the 128 positive centroids of 8 bits, the low 16 bits of each, then the high 16 bits.
+
 Signs: bit 0 of splitmix64 seeded with the head dimension, output by output; 1 stands for -1.
 """
 import math
@@ -178,6 +180,9 @@ def header():
         c = levels(bits)
         array(out, "static const float centroids_%d[%d]" % (bits, 1 << bits), [literal(x) for x in c], 6)
         array(out, "static const float thresholds_%d[%d]" % (bits, 1 << bits), [literal(x) for x in thresholds(c)], 6)
+    bits_of = [struct.unpack("<I", struct.pack("<f", x))[0] for x in levels(8)[128:]]
+    halves = ["0x%04X" % (b & 0xFFFF) for b in bits_of] + ["0x%04X" % (b >> 16) for b in bits_of]
+    array(out, "static const uint16_t halves_8[256]", halves, 12)
     for d in DIMS:
         words = [0] * (d // 64)
         for i, z in enumerate(splitmix64(d, d)):

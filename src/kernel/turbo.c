@@ -51,6 +51,11 @@ const float *sn_turbo_thresholds(unsigned bits)
     }
 }
 
+const uint16_t *sn_turbo_halves(void)
+{
+    return halves_8;
+}
+
 const uint64_t *sn_turbo_signs(size_t d)
 {
     return d == 64 ? signs_64 : d == 128 ? signs_128 : d == 256 ? signs_256 : signs_512;

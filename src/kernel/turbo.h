@@ -18,6 +18,9 @@ bool sn_turbo_dim(size_t d);
 const float *sn_turbo_centroids(unsigned bits);
 /* [2^bits], ascending, the last one infinity: the code of z is the number of thresholds below z. */
 const float *sn_turbo_thresholds(unsigned bits);
+/* The 128 positive ones of 8 bits as 16-bit numbers: all low halves, then all high halves. The other 128 are these,
+ * negative, the other way round. */
+const uint16_t *sn_turbo_halves(void);
 /* [d / 64]: bit i % 64 of word i / 64 set: dimension i changes its sign. */
 const uint64_t *sn_turbo_signs(size_t d);
 /* 1 / sqrt(d), rounded to f32. */

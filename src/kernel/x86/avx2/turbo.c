@@ -67,6 +67,12 @@ INLINE v16 v_level_8(const uint8_t *p, const float *table)
     __m256i b = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)(p + 8)));
     return V_EACH(_mm256_i32gather_ps(table, a, 4), _mm256_i32gather_ps(table, b, 4));
 }
+INLINE void v_levels_8(const uint8_t *p, const float *table, v16 *x, v16 *y)
+{
+    *x = v_level_8(p, table);
+    *y = v_level_8(p + 16, table);
+}
+#define v_table_8() sn_turbo_centroids(8)
 
 struct coded;
 typedef void score_fn(const struct coded *x, const uint8_t *codes, const uint16_t *scale, const uint16_t *zero,

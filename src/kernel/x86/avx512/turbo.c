@@ -37,10 +37,28 @@ INLINE v16 v_level_5(const uint8_t *p, const uint8_t *lanes, const int32_t *shif
 {
     return _mm512_permutex2var_ps(v_load(table), lowered(p, lanes, shift), v_load(table + 16));
 }
-INLINE v16 v_level_8(const uint8_t *p, const float *table)
+/* 32 codes of 8 bits. The levels are the same on both sides of 0, so that 7 bits choose among 128, a sign apart; each
+ * half of those f32 is a table of 128 words in four registers. Words are put so that joining the halves, which works
+ * within quarters, leaves 16 dimensions side by side. */
+INLINE __m512i word_of(__m512i index, __mmask32 upper, const uint16_t *t)
 {
-    return _mm512_i32gather_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)p)), table, 4);
+    __m512i low = _mm512_permutex2var_epi16(_mm512_loadu_si512(t), index, _mm512_loadu_si512(t + 32));
+    __m512i high = _mm512_permutex2var_epi16(_mm512_loadu_si512(t + 64), index, _mm512_loadu_si512(t + 96));
+    return _mm512_mask_blend_epi16(upper, low, high);
 }
+INLINE void v_levels_8(const uint8_t *p, const uint16_t *table, v16 *x, v16 *y)
+{
+    __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    __m512i code = _mm512_cvtepu8_epi16(_mm256_permutevar8x32_epi32(_mm256_loadu_si256((const void *)p), order));
+    __mmask32 negative = _mm512_testn_epi16_mask(code, _mm512_set1_epi16(128));
+    __m512i index = _mm512_mask_sub_epi16(code, negative, _mm512_set1_epi16(255), code);
+    __mmask32 upper = _mm512_test_epi16_mask(index, _mm512_set1_epi16(64));
+    __m512i low = word_of(index, upper, table), high = word_of(index, upper, table + 128);
+    high = _mm512_mask_add_epi16(high, negative, high, _mm512_set1_epi16((short)0x8000));
+    *x = _mm512_castsi512_ps(_mm512_unpacklo_epi16(low, high));
+    *y = _mm512_castsi512_ps(_mm512_unpackhi_epi16(low, high));
+}
+#define v_table_8() sn_turbo_halves()
 
 struct coded;
 typedef void score_fn(const struct coded *x, const uint8_t *codes, const uint16_t *scale, const uint16_t *zero,
