@@ -1,5 +1,7 @@
-/* Affine codes with AVX2. vpmaddubsw adds pairs within 16 bits and saturates: bytes are cut into halves of 4 bits,
- * whose pairs are at most 2 * 15 * 127, so that 32 dimensions (8 pairs per lane) stay exact. */
+/* Affine codes with AVX2. vpmaddubsw adds pairs within 16 bits and saturates: of 4-bit codes a pair is at most
+ * 2 * 15 * 127, so that 32 dimensions (8 pairs per lane) stay exact; 8-bit codes are multiplied as words (vpmaddwd),
+ * the even dimensions of a key apart from the odd ones: that takes a mask and a shift for codes, and queries that
+ * were taken apart before. */
 #include "kernel/x86/avx2/coded.h"
 
 struct widened {
@@ -31,8 +33,10 @@ INLINE v16 v_high(const uint8_t *p)
 struct coded;
 typedef void score_fn(const struct coded *x, const uint8_t *codes, const uint16_t *scale, const uint16_t *bias,
                       size_t n_groups, size_t group, float *s);
-enum { SCORE_KEYS = 16, SCORE_WALKS = 2 }; /* of one pass */
+enum { SCORE_KEYS = 16 }; /* of one pass; more than 4 queries walk over them twice, 8 keys at a time */
+#define SCORE_WALKS(n) ((n) > 4 ? 2 : 1)
 static score_fn *const score8_table[7], *const score4_table[7];
+static void place_queries(struct coded *x, size_t n, size_t d, unsigned bits, int8_t *space);
 
 /* 16 registers: 3 x 2 x 2 accumulators, or 6 x 2. */
 #define WIDE_CODED(X, B)   X(B, 1, 2) X(B, 2, 2) X(B, 3, 1) X(B, 4, 1) X(B, 5, 1) X(B, 6, 1)
@@ -41,77 +45,145 @@ static score_fn *const score8_table[7], *const score4_table[7];
 
 #include "kernel/x86/affine.inc"
 
-/* Neighbouring 16-bit sums of a key's lane as one 32-bit number. */
-INLINE __m256i joined(__m256i t)
+/* Where keys have 8 bits: every query as words, those of the even dimensions (0 and 2, 4 and 6 ...), then those of
+ * the odd ones; four_codes then takes two words. */
+static void place_queries(struct coded *x, size_t n, size_t d, unsigned bits, int8_t *space)
 {
-    return _mm256_madd_epi16(t, _mm256_set1_epi16(1));
+    x->odd = d;
+    for (size_t r = 0; r < n && bits == 8; r++, space += 2 * d) {
+        for (size_t i = 0; i < d; i += 32) {
+            __m256i q = _mm256_loadu_si256((const void *)(x->q[r] + i));
+            _mm256_storeu_si256((void *)(space + i), _mm256_srai_epi16(_mm256_slli_epi16(q, 8), 8));
+            _mm256_storeu_si256((void *)(space + d + i), _mm256_srai_epi16(q, 8));
+        }
+        x->q[r] = space;
+    }
 }
 
 /* What a group of dimensions adds to the scores of 8 keys. */
-INLINE __m256 scored(__m256i t, const uint16_t *scale, const uint16_t *bias, float d, float s, __m256 acc)
+INLINE __m256 scored(__m256i t, __m256 scale, __m256 bias, __m256 d, __m256 s, __m256 acc)
 {
-    __m256 by = _mm256_mul_ps(vn_load_f16(scale), _mm256_set1_ps(d));
-    acc = _mm256_fmadd_ps(_mm256_cvtepi32_ps(t), by, acc);
-    return _mm256_fmadd_ps(vn_load_f16(bias), _mm256_set1_ps(s), acc);
+    acc = _mm256_fmadd_ps(_mm256_cvtepi32_ps(t), _mm256_mul_ps(scale, d), acc);
+    return _mm256_fmadd_ps(bias, s, acc);
 }
 
-#define S_QUERY(r)                                                                                                   \
-    const int8_t *q##r = x->q[r];                                                                                    \
-    __m256 a##r = _mm256_setzero_ps();
-#define S_ZERO(r)        __m256i t##r = _mm256_setzero_si256();
-#define S_PART(r)        __m256i l##r = _mm256_setzero_si256(), h##r = l##r;
-#define S_ADD(sum, k, y) sum = _mm256_add_epi16(sum, _mm256_maddubs_epi16(k, y));
-#define S_BYTES(r)                                                                                                   \
+/* W, 1 or 2, is how many times 8 keys are walked over at once: accumulators t<row><8 keys>, a<row><8 keys>. */
+#define S_QUERY(r)   const int8_t *q##r = x->q[r];
+#define S_START_1(r) S_QUERY(r) __m256 a##r##0 = _mm256_setzero_ps();
+#define S_START_2(r) S_START_1(r) __m256 a##r##1 = _mm256_setzero_ps();
+#define S_ZERO_1(r)  __m256i t##r##0 = _mm256_setzero_si256();
+#define S_ZERO_2(r)  S_ZERO_1(r) __m256i t##r##1 = _mm256_setzero_si256();
+#define S_PART_1(r)  __m256i p##r##0 = _mm256_setzero_si256();
+#define S_PART_2(r)  S_PART_1(r) __m256i p##r##1 = _mm256_setzero_si256();
+
+/* 4 dimensions of 8-bit codes. Accumulators fill half of the registers: sums are to be taken in this order, since a
+ * compiler that adds two products first needs more than there are. */
+#define S_SETTLE(t) __asm__("" : "+x"(t));
+#define S_WORDS(t, k, y)                                                                                             \
+    t = _mm256_add_epi32(t, _mm256_madd_epi16(k, y));                                                                \
+    S_SETTLE(t)
+#define S_BYTES_1(r)                                                                                                 \
+    {                                                                                                                \
+        S_WORDS(t##r##0, e0, four_codes(q##r + 4 * i)) S_WORDS(t##r##0, o0, four_codes(q##r + odd + 4 * i))          \
+    }
+#define S_BYTES_2(r)                                                                                                 \
     {                                                                                                                \
         const __m256i y = four_codes(q##r + 4 * i);                                                                  \
-        S_ADD(l##r, low, y) S_ADD(h##r, high, y)                                                                     \
-    }
-#define S_HALVES(r)                                                                                                  \
+        S_WORDS(t##r##0, e0, y) S_WORDS(t##r##1, e1, y)                                                              \
+    }                                                                                                                \
     {                                                                                                                \
-        S_ADD(l##r, low, four_codes(q##r + 8 * i)) S_ADD(h##r, high, four_codes(q##r + 8 * i + 4))                   \
+        const __m256i y = four_codes(q##r + odd + 4 * i);                                                            \
+        S_WORDS(t##r##0, o0, y) S_WORDS(t##r##1, o1, y)                                                              \
     }
-#define S_JOIN_8(r) t##r = _mm256_add_epi32(t##r, _mm256_add_epi32(joined(l##r), _mm256_slli_epi32(joined(h##r), 4)));
-#define S_JOIN_4(r) t##r = _mm256_add_epi32(t##r, joined(_mm256_add_epi16(l##r, h##r)));
-#define S_DOTS_8(R)                                                                                                  \
-    for (size_t i = part / 4; i < part / 4 + 8; i++) {                                                               \
-        S_SPLIT ROWS_##R(S_BYTES)                                                                                    \
+#define S_CODES(h)                                                                                                   \
+    __m256i k##h = _mm256_loadu_si256((const void *)(codes + 32 * (half + h) + 64 * i));                             \
+    S_SETTLE(k##h)
+#define S_APART(h) S_CODES(h) const __m256i e##h = _mm256_and_si256(k##h, low), o##h = _mm256_srli_epi16(k##h, 8);
+#define S_APART_1  S_APART(0)
+#define S_APART_2  S_APART(0) S_APART(1)
+#define S_LOW_8    _mm256_set1_epi16(255)
+#define S_DOTS_8(R, W)                                                                                               \
+    for (size_t i = 0; i < group / 4; i++) {                                                                         \
+        AHEAD S_APART_##W ROWS_##R(S_BYTES_##W)                                                                      \
     }
-#define S_DOTS_4(R)                                                                                                  \
-    for (size_t i = part / 8; i < part / 8 + 4; i++) {                                                               \
-        S_SPLIT ROWS_##R(S_HALVES)                                                                                   \
-    }
-#define S_SPLIT                                                                                                      \
-    prefetch_lines(ahead, x->ahead_step), ahead += x->ahead_step;                                                    \
-    const __m256i k = _mm256_loadu_si256((const void *)(codes + half * 32 + 64 * i));                                \
-    const __m256i low = _mm256_and_si256(k, mask), high = _mm256_and_si256(_mm256_srli_epi16(k, 4), mask);
-#define S_FLOAT(r)                                                                                                   \
-    a##r = scored(t##r, scale + 16 * g + 8 * half, bias + 16 * g + 8 * half, x->d[r][g], x->s[r][g], a##r);          \
-    q##r += group;
-#define S_PUT(r) _mm256_storeu_ps(s + 64 * r + 8 * half, a##r);
 
-#define DEFINE_CODED_SCORE(B, R)                                                                                     \
-    static void score##B##_##R(const struct coded *x, const uint8_t *first, const uint16_t *scale,                   \
-                               const uint16_t *bias, size_t n_groups, size_t group, float *s)                        \
+/* 8 dimensions of 4-bit codes. */
+#define S_PAIRS(p, k, y)                                                                                             \
+    p = _mm256_add_epi16(p, _mm256_maddubs_epi16(k, y));                                                             \
+    S_SETTLE(p)
+#define S_HALVES_1(r)                                                                                                \
+    {                                                                                                                \
+        S_PAIRS(p##r##0, l0, four_codes(q##r + 8 * i)) S_PAIRS(p##r##0, h0, four_codes(q##r + 8 * i + 4))            \
+    }
+#define S_HALVES_2(r)                                                                                                \
+    {                                                                                                                \
+        const __m256i y = four_codes(q##r + 8 * i);                                                                  \
+        S_PAIRS(p##r##0, l0, y) S_PAIRS(p##r##1, l1, y)                                                              \
+    }                                                                                                                \
+    {                                                                                                                \
+        const __m256i y = four_codes(q##r + 8 * i + 4);                                                              \
+        S_PAIRS(p##r##0, h0, y) S_PAIRS(p##r##1, h1, y)                                                              \
+    }
+#define S_CUT(n)                                                                                                     \
+    S_CODES(n)                                                                                                       \
+    const __m256i l##n = _mm256_and_si256(k##n, low), h##n = _mm256_and_si256(_mm256_srli_epi16(k##n, 4), low);
+#define S_CUT_1 S_CUT(0)
+#define S_CUT_2 S_CUT(0) S_CUT(1)
+#define S_LOW_4 _mm256_set1_epi8(15)
+/* Neighbouring 16-bit sums of a key's lane as one 32-bit number. */
+#define S_JOIN(t, p) t = _mm256_add_epi32(t, _mm256_madd_epi16(p, _mm256_set1_epi16(1)));
+#define S_JOIN_1(r)  S_JOIN(t##r##0, p##r##0)
+#define S_JOIN_2(r)  S_JOIN_1(r) S_JOIN(t##r##1, p##r##1)
+#define S_DOTS_4(R, W)                                                                                               \
+    for (size_t part = 0; part < group / 8; part += 4) {                                                             \
+        ROWS_##R(S_PART_##W) for (size_t i = part; i < part + 4;                                                     \
+                                  i++){AHEAD S_CUT_##W ROWS_##R(S_HALVES_##W)} ROWS_##R(S_JOIN_##W)                  \
+    }
+
+#define AHEAD prefetch_lines(ahead, x->ahead_step), ahead += x->ahead_step;
+#define S_SCALES(h)                                                                                                  \
+    const __m256 scale##h = vn_load_f16(scale + 8 * (half + h)), bias##h = vn_load_f16(bias + 8 * (half + h));
+#define S_SCALES_1 S_SCALES(0)
+#define S_SCALES_2 S_SCALES(0) S_SCALES(1)
+#define S_BY(r)    const __m256 d = _mm256_set1_ps(x->d[r][g]), sum = _mm256_set1_ps(x->s[r][g]);
+#define S_ON(r, h) a##r##h = scored(t##r##h, scale##h, bias##h, d, sum, a##r##h);
+#define S_FLOAT_1(r)                                                                                                 \
+    {                                                                                                                \
+        S_BY(r) S_ON(r, 0) q##r += group;                                                                            \
+    }
+#define S_FLOAT_2(r)                                                                                                 \
+    {                                                                                                                \
+        S_BY(r) S_ON(r, 0) S_ON(r, 1) q##r += group;                                                                 \
+    }
+#define S_PUT_1(r) _mm256_storeu_ps(s + 64 * r + 8 * half, a##r##0);
+#define S_PUT_2(r) S_PUT_1(r) _mm256_storeu_ps(s + 64 * r + 8, a##r##1);
+
+#define DEFINE_CODED_SCORE(B, R, W)                                                                                  \
+    static void score##B##_##R(const struct coded *x, const uint8_t *first, const uint16_t *scales,                  \
+                               const uint16_t *biases, size_t n_groups, size_t group, float *s)                      \
     {                                                                                                                \
         uintptr_t ahead = x->ahead;                                                                                  \
-        const __m256i mask = _mm256_set1_epi8(15);                                                                   \
-        for (size_t half = 0; half < 2; half++) {                                                                    \
+        const __m256i low = S_LOW_##B;                                                                               \
+        const size_t odd = x->odd;                                                                                   \
+        (void)odd;                                                                                                   \
+        for (size_t half = 0; half < 2; half += W) {                                                                 \
             const uint8_t *codes = first;                                                                            \
-            ROWS_##R(S_QUERY) for (size_t g = 0; g < n_groups; g++, codes += 2 * B * group)                          \
+            const uint16_t *scale = scales, *bias = biases;                                                          \
+            ROWS_##R(S_START_##W) for (size_t g = 0; g < n_groups; g++)                                              \
             {                                                                                                        \
-                ROWS_##R(S_ZERO) for (size_t part = 0; part < group; part += 32){                                    \
-                    ROWS_##R(S_PART) S_DOTS_##B(R) ROWS_##R(S_JOIN_##B)} ROWS_##R(S_FLOAT)                           \
+                ROWS_##R(S_ZERO_##W) S_DOTS_##B(R, W) S_SCALES_##W ROWS_##R(S_FLOAT_##W) codes += 2 * B * group;     \
+                scale += 16, bias += 16;                                                                             \
             }                                                                                                        \
-            ROWS_##R(S_PUT)                                                                                          \
+            ROWS_##R(S_PUT_##W)                                                                                      \
         }                                                                                                            \
     }
 #define DEFINE_CODED_SCORES(B)                                                                                       \
-    DEFINE_CODED_SCORE(B, 1)                                                                                         \
-    DEFINE_CODED_SCORE(B, 2)                                                                                         \
-    DEFINE_CODED_SCORE(B, 3)                                                                                         \
-    DEFINE_CODED_SCORE(B, 4)                                                                                         \
-    DEFINE_CODED_SCORE(B, 5)                                                                                         \
-    DEFINE_CODED_SCORE(B, 6)                                                                                         \
+    DEFINE_CODED_SCORE(B, 1, 2)                                                                                      \
+    DEFINE_CODED_SCORE(B, 2, 2)                                                                                      \
+    DEFINE_CODED_SCORE(B, 3, 2)                                                                                      \
+    DEFINE_CODED_SCORE(B, 4, 2)                                                                                      \
+    DEFINE_CODED_SCORE(B, 5, 1)                                                                                      \
+    DEFINE_CODED_SCORE(B, 6, 1)                                                                                      \
     static score_fn *const score##B##_table[7] = {NULL,         score##B##_1, score##B##_2, score##B##_3,            \
                                                   score##B##_4, score##B##_5, score##B##_6};
 DEFINE_CODED_SCORES(8)

@@ -23,8 +23,10 @@ INLINE v16 v_high(const uint8_t *p)
 struct coded;
 typedef void score_fn(const struct coded *x, const uint8_t *codes, const uint16_t *scale, const uint16_t *bias,
                       size_t n_groups, size_t group, float *s);
-enum { SCORE_KEYS = 32, SCORE_WALKS = 1 }; /* of one pass: two vectors of 16 */
+enum { SCORE_KEYS = 32 }; /* of one pass: two vectors of 16 */
+#define SCORE_WALKS(n) 1
 static score_fn *const score8_table[7], *const score4_table[7];
+#define place_queries(x, n, d, bits, space) (void)(space) /* they are read as they are */
 
 #define VALUES_OF(X, B, N) X(B, 1, N) X(B, 2, N) X(B, 3, N) X(B, 4, N) X(B, 5, N) X(B, 6, N)
 #define WIDE_CODED(X, B)   VALUES_OF(X, B, 4)
