@@ -61,22 +61,50 @@ static void short_conv(struct geometry *g)
     recur_geometry(g, &s);
 }
 
+static void two_bits(struct geometry *g)
+{
+    g->config.page_tokens = 8;
+    g->config.d_k = g->config.d_v = 128;
+    g->config.code.k_bits = g->config.code.v_bits = 2;
+}
+
+static const struct sennit_cache_config rotated_store = {.family = "turboquant", .code = {.k_bits = 5, .v_bits = 4}};
+
+static void moving_rotated(struct geometry *g)
+{
+    moving(g);
+    g->config.d_k = g->config.d_v = 64;
+    g->config.k_type = g->config.v_type = 0;
+    g->config.inner = &rotated_store;
+}
+
 static const struct kind further[] = {
-    {"plain, pages of 4", "plain", small_pages}, {"affine, 4 bits", "affine", four_bits},
-    {"window that moves", "window", moving},     {"window of codes, 3 kept", "window", moving_codes},
-    {"mla, coded", "mla", coded_latent},         {"mla-dsa, coded", "mla-dsa", coded_latent},
-    {"recurrent, mamba2", "recurrent", mamba2},  {"recurrent, short-conv", "recurrent", short_conv},
+    {"turboquant, 2 bits", "turboquant", two_bits},
+    {"window of rotated codes", "window", moving_rotated},
+    {"affine, 4 bits", "affine", four_bits},
+    {"window that moves", "window", moving},
+    {"window of codes, 3 kept", "window", moving_codes},
+    {"mla, coded", "mla", coded_latent},
+    {"mla-dsa, coded", "mla-dsa", coded_latent},
+    {"recurrent, mamba2", "recurrent", mamba2},
+    {"recurrent, short-conv", "recurrent", short_conv},
 };
 
 const struct kind *stage_kinds(size_t *n)
 {
     static struct kind all[64];
-    static size_t count;
+    static char names[32][48];
+    static size_t count, n_names;
     if (count == 0) {
         for (const struct tested_family *const *f = tested_families; *f; f++)
             all[count++] = (struct kind){(*f)->name, (*f)->name, NULL};
         for (size_t i = 0; i < SN_ARRAY_LEN(further); i++)
             all[count++] = further[i];
+        for (const struct tested_family *const *f = tested_families; *f; f++)
+            if ((*f)->paged) {
+                snprintf(names[n_names], sizeof names[0], "%s, pages of 4", (*f)->name);
+                all[count++] = (struct kind){names[n_names++], (*f)->name, small_pages};
+            }
         CHECK(count <= SN_ARRAY_LEN(all));
     }
     *n = count;
