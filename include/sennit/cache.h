@@ -79,7 +79,11 @@ struct sennit_cache_config {
     struct {
         uint32_t tokens, slack, n_kept;
     } window;
-    /* "delayed": plain (k_type, v_type) up to this many positions, then inner[0]. */
+    /* "delayed": plain (k_type, v_type) up to this many positions, then as inner[0] codes, row by row: queries at
+     * positions below `start` read plain keys, all others encoded ones, their own included. inner[0] is a family of
+     * keys and values with smaller pages ("affine", "turboquant"): its name (or external) and code. 0: encoded from
+     * the first token. At most 2^30. A span above max_span (in a round: above round_depth, where that is more) is
+     * SENNIT_RANGE. */
     uint64_t start;
     /* "recurrent": what kind, and the layer's constants, f32, copied at creation. n_kv_heads, d_k, d_v, the types and
      * page_tokens are 0; append_begin's n_heads is n_heads, 1 for short-conv. */
@@ -212,7 +216,8 @@ SENNIT_API uint64_t sennit_cache_bytes_per_token(const struct sennit_cache *cach
 /* May the row be published as a prefix of exactly `tokens` forwarded tokens? */
 SENNIT_API bool sennit_cache_can_publish_row(const struct sennit_cache *cache, uint32_t row, uint64_t tokens);
 /* Committed positions left before this row's state changes precision; SENNIT_UNBOUNDED = no boundary ahead. The
- * scheduler cuts spans there. */
+ * scheduler cuts spans there: a longer one is SENNIT_RANGE. 0 where the change is due and may not be made: between
+ * begin_prefill and end_prefill, and in a verify round that began below it. */
 SENNIT_API uint64_t sennit_cache_max_append_tokens(const struct sennit_cache *cache, uint32_t row);
 /* Can trim drop tokens at all? */
 SENNIT_API bool sennit_cache_is_trimmable(const struct sennit_cache *cache);
@@ -275,9 +280,12 @@ SENNIT_API sennit_status sennit_cache_spec_round_rollback(struct sennit_cache *c
 
 /* ---- prefill maintenance: precision changes during shared prefill --------------------------------------------- */
 
-/* Suspends the change; an append that would need it is then SENNIT_RANGE. A no-op in families without one. */
+/* Suspends the change; an append that would need it is then SENNIT_RANGE. Belongs to this cache, not to its rows:
+ * what is merged, extracted or cloned from it is not suspended. Begin twice, and commit or end without it, is
+ * SENNIT_STATE; in families without a change that is all there is to it. */
 SENNIT_API sennit_status sennit_cache_begin_prefill(struct sennit_cache *cache, struct sennit_error *err);
-/* Runs it for exactly these rows, whose own planned span just ended. */
+/* Runs it for exactly these rows, whose own planned span just ended: those that stand where their precision changes;
+ * the others stay as they are. */
 SENNIT_API sennit_status sennit_cache_commit_prefill(struct sennit_cache *cache, const uint32_t *rows,
                                                      uint32_t n_rows, struct sennit_error *err);
 /* Resumes it. */
@@ -415,7 +423,9 @@ SENNIT_API void sennit_cache_append_tile(struct sennit_cache *cache, uint32_t sp
                                          size_t token_stride, uint32_t worker);
 /* Ends the step: the spans' tokens are now part of their rows. Owner's thread. */
 SENNIT_API void sennit_cache_append_commit(struct sennit_cache *cache);
-/* Ends the step as if it had not been: rows are as before append_begin. Owner's thread. */
+/* Ends the step as if it had not been: rows are as before append_begin. Only a change of precision that was due, and
+ * that append_begin made, stays: the row has as many tokens as before, and whatever comes next reads the same.
+ * Owner's thread. */
 SENNIT_API void sennit_cache_append_abort(struct sennit_cache *cache);
 
 /* What the model hands over for the attention of the open step. Token index = the step's flat index.

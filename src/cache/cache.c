@@ -601,10 +601,23 @@ sennit_status sennit_cache_spec_round_rollback(struct sennit_cache *cache, const
 /* ---- prefill maintenance
  * ------------------------------------------------------------------------------------- */
 
+static sennit_status check_prefill(const struct sennit_cache *cache, bool open, const char *what,
+                                   struct sennit_error *err)
+{
+    SN_TRY(sn_cache_idle(cache, what, err));
+    if (cache->prefill_open == open)
+        return SENNIT_OK;
+    return sn_fail(err, SENNIT_STATE, open ? "%s: begin_prefill first" : "%s: shared prefill has begun already",
+                   what);
+}
+
 sennit_status sennit_cache_begin_prefill(struct sennit_cache *cache, struct sennit_error *err)
 {
-    SN_TRY(sn_cache_idle(cache, "begin_prefill", err));
-    return cache->ops->begin_prefill ? cache->ops->begin_prefill(cache, err) : SENNIT_OK;
+    SN_TRY(check_prefill(cache, false, "begin_prefill", err));
+    if (cache->ops->begin_prefill)
+        SN_TRY(cache->ops->begin_prefill(cache, err));
+    cache->prefill_open = true;
+    return SENNIT_OK;
 }
 
 sennit_status sennit_cache_commit_prefill(struct sennit_cache *cache, const uint32_t *rows, uint32_t n_rows,
@@ -616,11 +629,15 @@ sennit_status sennit_cache_commit_prefill(struct sennit_cache *cache, const uint
     SN_TRY(mark_rows(cache, rows, n_rows, "commit_prefill", err));
     for (uint32_t i = 0; i < cache->n_rows; i++)
         cache->rows[i].marked = false;
+    SN_TRY(check_prefill(cache, true, "commit_prefill", err));
     return cache->ops->commit_prefill ? cache->ops->commit_prefill(cache, rows, n_rows, err) : SENNIT_OK;
 }
 
 sennit_status sennit_cache_end_prefill(struct sennit_cache *cache, struct sennit_error *err)
 {
-    SN_TRY(sn_cache_idle(cache, "end_prefill", err));
-    return cache->ops->end_prefill ? cache->ops->end_prefill(cache, err) : SENNIT_OK;
+    SN_TRY(check_prefill(cache, true, "end_prefill", err));
+    if (cache->ops->end_prefill)
+        SN_TRY(cache->ops->end_prefill(cache, err));
+    cache->prefill_open = false;
+    return SENNIT_OK;
 }

@@ -68,3 +68,12 @@ sennit_status sn_config_only(const struct sennit_cache_config *c, uint32_t mask,
     SN_TRY(refuse(fields, SN_ARRAY_LEN(fields), c->family, mask, err));
     return check_recurrent(c, mask, err);
 }
+
+sennit_status sn_config_bare(const struct sennit_cache_config *inner, const char *outer, struct sennit_error *err)
+{
+    if (!inner->max_tokens && !inner->max_span && !inner->round_depth && !inner->n_snapshots && !inner->role)
+        return SENNIT_OK;
+    return sn_fail(err, SENNIT_INVALID,
+                   "cache config: inner[0] of a '%s' names a family and its code; bounds are the outer one's own",
+                   outer);
+}

@@ -61,6 +61,7 @@ struct sennit_cache {
     struct sn_row *rows, *spare; /* [cap_rows] each, one allocation each */
     uint32_t n_rows, cap_rows;
     bool round_open;
+    bool prefill_open; /* between begin_prefill and end_prefill; of this cache, not of its rows */
     struct sn_cache_step step;
 };
 
@@ -175,6 +176,9 @@ struct sn_family {
      * body_bytes must be what save writes for that many tokens; load allocates no more than one
      * piece ahead of what it has read. -- */
     uint64_t (*body_bytes)(const struct sennit_cache *cache, uint64_t tokens);
+    /* Where a row's floor has a say too: of a row with n_tokens and floor set, which may be any. May be NULL:
+     * body_bytes answers. */
+    uint64_t (*row_body_bytes)(const struct sennit_cache *cache, const struct sn_row *row);
     sennit_status (*save_body)(const struct sennit_cache *cache, const struct sn_row *row,
                                struct sennit_stream *stream, struct sennit_error *err);
     sennit_status (*load_body)(struct sennit_cache *cache, struct sn_row *row, struct sennit_stream *stream,
@@ -216,6 +220,15 @@ enum {
     SN_CONFIG_SOURCE = SENNIT_FIELDS_SOURCE
 };
 sennit_status sn_config_only(const struct sennit_cache_config *config, uint32_t mask, struct sennit_error *err);
+/* SENNIT_INVALID for an inner configuration with bounds or a role of its own, where the outer family's are meant. */
+sennit_status sn_config_bare(const struct sennit_cache_config *inner, const char *outer, struct sennit_error *err);
+
+/* What save_body writes for the row. */
+static inline uint64_t sn_row_body_bytes(const struct sennit_cache *cache, const struct sn_row *row)
+{
+    return cache->ops->row_body_bytes ? cache->ops->row_body_bytes(cache, row)
+                                      : cache->ops->body_bytes(cache, row->n_tokens);
+}
 
 /* Stream primitives (stream.c): move bytes and hash them. Once failed, always failed. */
 sennit_status sn_stream_write(struct sennit_stream *stream, const void *data, size_t n_bytes,

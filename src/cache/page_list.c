@@ -20,13 +20,13 @@ uint64_t sn_listed_bytes(const struct sn_listing *g, uint64_t tokens)
     return bytes;
 }
 
-uint64_t sn_list_own_bytes(const struct sn_listing *g, const struct sn_page_list *list)
+uint64_t sn_list_own_bytes(const struct sn_page_list *list)
 {
     if (!list || list->n_refs > 1)
         return 0;
     uint64_t bytes = sn_list_bytes(list->cap);
     for (uint32_t i = 0; i < list->n_pages; i++)
-        bytes += list->page[i]->n_refs == 1 ? sn_page_bytes(g->paging) : 0;
+        bytes += list->page[i]->n_refs == 1 ? sn_page_cost(list->page[i]) : 0;
     return bytes;
 }
 
@@ -142,7 +142,9 @@ static bool own_list(const struct sn_listing *g, struct sn_page_list **list, boo
     return own_last(g, *list, undo);
 }
 
-static bool add_page(const struct sn_listing *g, struct sn_page_list *list, struct sn_list_growth *undo)
+/* supply: where a page comes from that takes no dead one's place; NULL = from memory. */
+static bool add_page(const struct sn_listing *g, struct sn_page_list *list, struct sn_supply *supply,
+                     struct sn_list_growth *undo)
 {
     struct sennit_pool *pool = g->paging->pool;
     struct sn_page *page;
@@ -152,7 +154,7 @@ static bool add_page(const struct sn_listing *g, struct sn_page_list *list, stru
         if (pool->poison)
             memset(page->data, 0xFF, g->paging->data_bytes);
     } else {
-        page = sn_page_new(g->paging);
+        page = supply ? sn_supply_page(supply) : sn_page_new(g->paging);
     }
     if (!page)
         return false;
@@ -168,11 +170,20 @@ sennit_status sn_list_grow(const struct sn_listing *g, struct sn_page_list **lis
     bool ok = own_list(g, list, n_tokens % g->paging->page_tokens != 0, undo);
     uint64_t have = sn_pages_of(g->paging, n_tokens), need = sn_pages_of(g->paging, n_tokens + n_new);
     for (; ok && have < need; have++)
-        ok = add_page(g, *list, undo);
+        ok = add_page(g, *list, NULL, undo);
     if (ok)
         return SENNIT_OK;
     sn_list_undo(g, list, undo);
     return sn_fail(err, SENNIT_NOMEM, "no memory for a cache page of %zu bytes", g->paging->data_bytes);
+}
+
+void sn_list_extend(const struct sn_listing *g, struct sn_page_list *list, uint64_t n_tokens, uint64_t n_new,
+                    struct sn_supply *supply, struct sn_list_growth *undo)
+{
+    *undo = (struct sn_list_growth){.old = list, .old_pages = list->n_pages};
+    uint64_t have = sn_pages_of(g->paging, n_tokens), need = sn_pages_of(g->paging, n_tokens + n_new);
+    for (; have < need; have++)
+        add_page(g, list, supply, undo);
 }
 
 void sn_list_settle(const struct sn_listing *g, struct sn_list_growth *undo)

@@ -35,7 +35,7 @@ struct sn_listing {
  * of a list and its pages that nobody else holds. */
 uint64_t sn_list_bytes(uint32_t cap);
 uint64_t sn_listed_bytes(const struct sn_listing *g, uint64_t tokens);
-uint64_t sn_list_own_bytes(const struct sn_listing *g, const struct sn_page_list *list);
+uint64_t sn_list_own_bytes(const struct sn_page_list *list);
 
 /* An empty list; NULL when memory is refused. */
 struct sn_page_list *sn_list_new(const struct sn_listing *g);
@@ -61,6 +61,9 @@ struct sn_list_growth {
 };
 sennit_status sn_list_grow(const struct sn_listing *g, struct sn_page_list **list, uint64_t n_tokens, uint64_t n_new,
                            struct sn_list_growth *undo, struct sennit_error *err);
+/* As sn_list_grow, of a list that is the row's alone and whose last page is, from a supply: cannot fail. */
+void sn_list_extend(const struct sn_listing *g, struct sn_page_list *list, uint64_t n_tokens, uint64_t n_new,
+                    struct sn_supply *supply, struct sn_list_growth *undo);
 void sn_list_settle(const struct sn_listing *g, struct sn_list_growth *undo);
 void sn_list_undo(const struct sn_listing *g, struct sn_page_list **list, struct sn_list_growth *undo);
 

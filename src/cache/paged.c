@@ -5,6 +5,13 @@ static struct sn_paged *mutable_paged(struct sennit_cache *cache)
     return (struct sn_paged *)cache;
 }
 
+const struct sn_family *sn_paged_family(const struct sennit_cache_config *config)
+{
+    const struct sn_family *f = sn_family_of(config);
+    bool paged = f && f->step_tile == sn_paged_step_tile && f->attend && f->attend->row_fill == sn_paged_list;
+    return paged ? f : NULL;
+}
+
 /* ---- one cache ----------------------------------------------------------------------------------------------- */
 
 void sn_paged_init(struct sennit_cache *cache, const struct sn_page_ops *ops, size_t page_bytes)
@@ -50,7 +57,8 @@ uint64_t sn_paged_bytes_per_token(const struct sennit_cache *cache)
 
 uint64_t sn_paged_row_bytes(const struct sennit_cache *cache, const struct sn_row *row)
 {
-    return sn_table_own_bytes(&sn_paged_of(cache)->paging, row->store);
+    (void)cache;
+    return sn_table_own_bytes(row->store);
 }
 
 /* ---- rows ------------------------------------------------------------------------------------ */
@@ -93,22 +101,32 @@ void sn_paged_trim_discard(struct sennit_cache *cache, void *spare)
 
 /* ---- spans and streams ---------------------------------------------------------------------------------------- */
 
-size_t sn_paged_n_spans(const struct sennit_cache *cache, uint32_t row)
+size_t sn_paged_row_n_spans(const struct sennit_cache *cache, const struct sn_row *row)
 {
     const struct sn_paged *c = sn_paged_of(cache);
-    return c->ops->n_views * (size_t)sn_pages_of(&c->paging, cache->rows[row].n_tokens);
+    return c->ops->n_views * (size_t)sn_pages_of(&c->paging, row->n_tokens);
+}
+
+void sn_paged_row_spans(const struct sennit_cache *cache, const struct sn_row *row, uint32_t index,
+                        struct sennit_span_view *out)
+{
+    const struct sn_paged *c = sn_paged_of(cache);
+    uint64_t size = c->paging.page_tokens, n_pages = sn_pages_of(&c->paging, row->n_tokens);
+    for (uint64_t p = 0; p < n_pages; p++) {
+        const struct sn_page *page = sn_table_page(row->store, n_pages, p);
+        uint64_t left = row->n_tokens - p * size;
+        c->ops->views(cache, page->data, index, p * size, left < size ? left : size, out + c->ops->n_views * p);
+    }
+}
+
+size_t sn_paged_n_spans(const struct sennit_cache *cache, uint32_t row)
+{
+    return sn_paged_row_n_spans(cache, &cache->rows[row]);
 }
 
 void sn_paged_spans(const struct sennit_cache *cache, uint32_t row, struct sennit_span_view *out)
 {
-    const struct sn_paged *c = sn_paged_of(cache);
-    uint64_t size = c->paging.page_tokens, n_tokens = cache->rows[row].n_tokens;
-    uint64_t n_pages = sn_pages_of(&c->paging, n_tokens);
-    for (uint64_t p = 0; p < n_pages; p++) {
-        const struct sn_page *page = sn_table_page(cache->rows[row].store, n_pages, p);
-        uint64_t left = n_tokens - p * size;
-        c->ops->views(cache, page->data, row, p * size, left < size ? left : size, out + c->ops->n_views * p);
-    }
+    sn_paged_row_spans(cache, &cache->rows[row], row, out);
 }
 
 uint64_t sn_paged_body_bytes(const struct sennit_cache *cache, uint64_t tokens)
@@ -195,13 +213,14 @@ static void undo_spans(struct sn_paged *c, uint32_t n_spans)
     }
 }
 
-static void poison_tail(const struct sn_paged *c, const struct sn_row *row, const struct sennit_span *span)
+void sn_paged_row_poison(const struct sennit_cache *cache, const struct sn_row *row, uint64_t n_new)
 {
-    if (!c->base.pool->poison || row->n_tokens % c->paging.page_tokens == 0)
+    const struct sn_paged *c = sn_paged_of(cache);
+    if (!cache->pool->poison || row->n_tokens % c->paging.page_tokens == 0)
         return;
-    uint64_t n_pages = sn_pages_of(&c->paging, row->n_tokens + span->n_tokens);
+    uint64_t n_pages = sn_pages_of(&c->paging, row->n_tokens + n_new);
     struct sn_page *page = sn_table_page(row->store, n_pages, row->n_tokens / c->paging.page_tokens);
-    c->ops->fill_tail(&c->base, page->data, row->n_tokens % c->paging.page_tokens, 0xFF);
+    c->ops->fill_tail(cache, page->data, row->n_tokens % c->paging.page_tokens, 0xFF);
 }
 
 sennit_status sn_paged_step_begin(struct sennit_cache *cache, struct sennit_error *err)
@@ -221,7 +240,7 @@ sennit_status sn_paged_step_begin(struct sennit_cache *cache, struct sennit_erro
             undo_spans(c, i);
             return status;
         }
-        poison_tail(c, row, span);
+        sn_paged_row_poison(cache, row, span->n_tokens);
     }
     return SENNIT_OK;
 }
@@ -238,21 +257,28 @@ void sn_paged_step_abort(struct sennit_cache *cache)
     undo_spans(mutable_paged(cache), cache->step.n_spans);
 }
 
-void sn_paged_step_tile(struct sennit_cache *cache, uint32_t span_index, uint32_t token, uint32_t n_tokens,
-                        sennit_role role, uint32_t first_head, uint32_t n_heads, const float *data,
-                        size_t token_stride, uint32_t worker)
+void sn_paged_row_store(const struct sennit_cache *cache, const struct sn_row *row, const struct sennit_span *span,
+                        uint32_t token, uint32_t n_tokens, sennit_role role, uint32_t first_head, uint32_t n_heads,
+                        const float *data, size_t token_stride, uint32_t worker)
 {
     const struct sn_paged *c = sn_paged_of(cache);
-    const struct sennit_span *span = &cache->step.spans[span_index];
-    const struct sn_table *tail = cache->rows[span->row].store;
     uint64_t size = c->paging.page_tokens, n_pages = sn_pages_of(&c->paging, span->pos + span->n_tokens);
     uint8_t *page = NULL;
     for (uint32_t t = 0; t < n_tokens; t++) {
         uint64_t pos = span->pos + token + t;
         if (!page || pos % size == 0)
-            page = sn_table_page(tail, n_pages, pos / size)->data;
+            page = sn_table_page(row->store, n_pages, pos / size)->data;
         c->ops->store(cache, page, pos % size, role, first_head, n_heads, data + t * token_stride, worker);
     }
+}
+
+void sn_paged_step_tile(struct sennit_cache *cache, uint32_t span_index, uint32_t token, uint32_t n_tokens,
+                        sennit_role role, uint32_t first_head, uint32_t n_heads, const float *data,
+                        size_t token_stride, uint32_t worker)
+{
+    const struct sennit_span *span = &cache->step.spans[span_index];
+    sn_paged_row_store(cache, &cache->rows[span->row], span, token, n_tokens, role, first_head, n_heads, data,
+                       token_stride, worker);
 }
 
 /* ---- attention ------------------------------------------------------------------------------------------------ */

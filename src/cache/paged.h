@@ -36,8 +36,23 @@ static inline const struct sn_paged *sn_paged_of(const struct sennit_cache *cach
     return (const struct sn_paged *)cache;
 }
 
+/* The family of a configuration when its rows are such chains: one whose pages can lie within something else. NULL
+ * otherwise. */
+const struct sn_family *sn_paged_family(const struct sennit_cache_config *config);
+
 /* From the family's init. page_bytes: of a page's data. */
 void sn_paged_init(struct sennit_cache *cache, const struct sn_page_ops *ops, size_t page_bytes);
+
+/* A row's spans, under the number `index`; tokens of a span of a row that has grown for it. Of any row whose pages
+ * are the cache's form. */
+size_t sn_paged_row_n_spans(const struct sennit_cache *cache, const struct sn_row *row);
+void sn_paged_row_spans(const struct sennit_cache *cache, const struct sn_row *row, uint32_t index,
+                        struct sennit_span_view *out);
+void sn_paged_row_store(const struct sennit_cache *cache, const struct sn_row *row, const struct sennit_span *span,
+                        uint32_t token, uint32_t n_tokens, sennit_role role, uint32_t first_head, uint32_t n_heads,
+                        const float *data, size_t token_stride, uint32_t worker);
+/* In a poisoned pool: the rest of the last page, before a span of n_new tokens is written. */
+void sn_paged_row_poison(const struct sennit_cache *cache, const struct sn_row *row, uint64_t n_new);
 
 /* Slots of the family table. */
 void sn_paged_release(struct sennit_cache *cache);

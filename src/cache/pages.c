@@ -40,13 +40,13 @@ uint64_t sn_paged_bytes(const struct sn_paging *paging, uint64_t tokens)
     return sum;
 }
 
-uint64_t sn_table_own_bytes(const struct sn_paging *paging, const struct sn_table *tail)
+uint64_t sn_table_own_bytes(const struct sn_table *tail)
 {
     uint64_t bytes = 0;
     for (; tail && tail->n_refs == 1; tail = tail->parent) {
         bytes += sn_table_bytes();
         for (uint32_t i = 0; i < tail->n_pages; i++)
-            bytes += tail->page[i]->n_refs == 1 ? sn_page_bytes(paging) : 0;
+            bytes += tail->page[i]->n_refs == 1 ? sn_page_cost(tail->page[i]) : 0;
     }
     return bytes;
 }
@@ -57,8 +57,11 @@ uint64_t sn_table_own_bytes(const struct sn_paging *paging, const struct sn_tabl
 struct sn_page *sn_page_new(const struct sn_paging *paging)
 {
     struct sn_page *page = sn_cache_pool_alloc(paging->pool, sn_page_bytes(paging));
-    if (page)
+    if (page) {
         page->n_refs = 1;
+        page->data_bytes = paging->data_bytes;
+        page->next = NULL;
+    }
     return page;
 }
 
@@ -66,7 +69,7 @@ void sn_page_drop(const struct sn_paging *paging, struct sn_page *page)
 {
     assert(page->n_refs > 0);
     if (--page->n_refs == 0)
-        sn_cache_pool_release(paging->pool, page, sn_page_bytes(paging));
+        sn_cache_pool_release(paging->pool, page, sn_page_cost(page));
 }
 
 /* Takes over the caller's reference to parent. */
@@ -137,6 +140,63 @@ void sn_table_list(const struct sn_table *tail, uint64_t n_pages, struct sn_page
     assert(n_pages == 0);
 }
 
+/* ---- supplies -------------------------------------------------------------------------------- */
+
+bool sn_supply_fill(const struct sn_paging *paging, uint64_t n_pages, uint64_t n_blocks, struct sn_supply *supply)
+{
+    *supply = (struct sn_supply){0};
+    for (; n_pages > 0; n_pages--) {
+        struct sn_page *page = sn_page_new(paging);
+        if (!page)
+            break;
+        sn_supply_put(supply, page);
+    }
+    for (; n_pages == 0 && n_blocks > 0; n_blocks--) {
+        struct sn_table *block = table_new(paging, supply->blocks);
+        if (!block)
+            break;
+        supply->blocks = block;
+    }
+    if (n_pages == 0 && n_blocks == 0)
+        return true;
+    sn_supply_drop(paging, supply);
+    return false;
+}
+
+struct sn_page *sn_supply_page(struct sn_supply *supply)
+{
+    struct sn_page *page = supply->pages;
+    assert(page);
+    supply->pages = page->next;
+    page->next = NULL;
+    return page;
+}
+
+void sn_supply_put(struct sn_supply *supply, struct sn_page *page)
+{
+    assert(page->n_refs == 1);
+    page->next = supply->pages;
+    supply->pages = page;
+}
+
+struct sn_table *sn_supply_block(struct sn_supply *supply, struct sn_table *parent)
+{
+    struct sn_table *block = supply->blocks;
+    assert(block && block->n_pages == 0);
+    supply->blocks = block->parent;
+    block->parent = parent;
+    return block;
+}
+
+void sn_supply_drop(const struct sn_paging *paging, struct sn_supply *supply)
+{
+    assert(!supply->list);
+    while (supply->pages)
+        sn_page_drop(paging, sn_supply_page(supply));
+    sn_table_drop(paging, supply->blocks); /* a chain of empty ones */
+    supply->blocks = NULL;
+}
+
 /* ---- growth ---------------------------------------------------------------------------------- */
 
 /* The last page is partly filled and will be written: it must be ours alone. */
@@ -175,15 +235,16 @@ static bool own_tail(const struct sn_paging *paging, struct sn_table **tail, boo
     return !(partial || hostile) || own_last_page(paging, *tail, undo);
 }
 
-static bool add_page(const struct sn_paging *paging, struct sn_table **tail)
+/* supply: where the page and the block come from; NULL = from memory. */
+static bool add_page(const struct sn_paging *paging, struct sn_table **tail, struct sn_supply *supply)
 {
     if (!*tail || (*tail)->n_pages == SN_TABLE_PAGES) {
-        struct sn_table *block = table_new(paging, *tail);
+        struct sn_table *block = supply ? sn_supply_block(supply, *tail) : table_new(paging, *tail);
         if (!block)
             return false;
         *tail = block;
     }
-    struct sn_page *page = sn_page_new(paging);
+    struct sn_page *page = supply ? sn_supply_page(supply) : sn_page_new(paging);
     if (!page)
         return false;
     (*tail)->page[(*tail)->n_pages++] = page;
@@ -197,11 +258,20 @@ sennit_status sn_table_grow(const struct sn_paging *paging, struct sn_table **ta
     bool ok = own_tail(paging, tail, n_tokens % paging->page_tokens != 0, undo);
     uint64_t have = sn_pages_of(paging, n_tokens), need = sn_pages_of(paging, n_tokens + n_new);
     for (; ok && have < need; have++)
-        ok = add_page(paging, tail);
+        ok = add_page(paging, tail, NULL);
     if (ok)
         return SENNIT_OK;
     sn_table_undo(paging, tail, undo);
     return sn_fail(err, SENNIT_NOMEM, "no memory for a cache page of %zu bytes", paging->data_bytes);
+}
+
+void sn_table_extend(const struct sn_paging *paging, struct sn_table **tail, uint64_t n_tokens, uint64_t n_new,
+                     struct sn_supply *supply, struct sn_growth *undo)
+{
+    *undo = (struct sn_growth){.old_tail = *tail, .old_pages = *tail ? (*tail)->n_pages : 0};
+    uint64_t have = sn_pages_of(paging, n_tokens), need = sn_pages_of(paging, n_tokens + n_new);
+    for (; have < need; have++)
+        add_page(paging, tail, supply);
 }
 
 void sn_table_settle(const struct sn_paging *paging, struct sn_growth *undo)

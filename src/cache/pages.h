@@ -27,6 +27,8 @@ enum { SN_MAX_PAGE_TOKENS = 64, SN_TABLE_PAGES = 62 };
 
 struct sn_page {
     _Alignas(64) uint32_t n_refs;
+    size_t data_bytes;           /* what was allocated; at least what the row's form of pages needs */
+    struct sn_page *next;        /* within a struct sn_supply */
     _Alignas(64) uint8_t data[]; /* 64-byte aligned */
 };
 
@@ -61,6 +63,11 @@ static inline uint64_t sn_pages_of(const struct sn_paging *paging, uint64_t toke
 /* One page: NULL when memory is refused; with one reference. Dropping the last one releases it. */
 struct sn_page *sn_page_new(const struct sn_paging *paging);
 void sn_page_drop(const struct sn_paging *paging, struct sn_page *page);
+/* What this one costs, whatever form its row has now. */
+static inline uint64_t sn_page_cost(const struct sn_page *page)
+{
+    return sizeof *page + page->data_bytes;
+}
 
 /* Bytes that a row of that many tokens takes when nothing is shared, as the allocator counts;
  * UINT64_MAX when it does not fit 64 bits. */
@@ -69,7 +76,7 @@ uint64_t sn_paged_bytes(const struct sn_paging *paging, uint64_t tokens);
 uint64_t sn_page_bytes(const struct sn_paging *paging);
 uint64_t sn_table_bytes(void);
 /* Bytes of a chain that nobody else holds. */
-uint64_t sn_table_own_bytes(const struct sn_paging *paging, const struct sn_table *tail);
+uint64_t sn_table_own_bytes(const struct sn_table *tail);
 
 void sn_table_ref(struct sn_table *tail);                                  /* NULL is fine */
 void sn_table_drop(const struct sn_paging *paging, struct sn_table *tail); /* NULL is fine */
@@ -92,6 +99,26 @@ sennit_status sn_table_grow(const struct sn_paging *paging, struct sn_table **ta
                             struct sn_growth *undo, struct sennit_error *err);
 void sn_table_settle(const struct sn_paging *paging, struct sn_growth *undo);
 void sn_table_undo(const struct sn_paging *paging, struct sn_table **tail, struct sn_growth *undo);
+
+/* Pages and blocks taken in advance, for what must not fail once it has begun. Zero is empty. */
+struct sn_page_list;
+struct sn_supply {
+    struct sn_page *pages;
+    struct sn_table *blocks;
+    struct sn_page_list *list; /* of a row whose pages are in a list (page_list.h) */
+};
+/* That many pages and blocks; false, and an empty supply, when memory is refused. */
+bool sn_supply_fill(const struct sn_paging *paging, uint64_t n_pages, uint64_t n_blocks, struct sn_supply *supply);
+/* There must be one. A block takes over the caller's reference to parent. */
+struct sn_page *sn_supply_page(struct sn_supply *supply);
+struct sn_table *sn_supply_block(struct sn_supply *supply, struct sn_table *parent);
+void sn_supply_put(struct sn_supply *supply, struct sn_page *page);
+/* Gives pages and blocks back; list must be NULL. */
+void sn_supply_drop(const struct sn_paging *paging, struct sn_supply *supply);
+/* As sn_table_grow, of a chain that is the row's alone in its first block and last page, from a supply that holds
+ * what is missing: cannot fail. */
+void sn_table_extend(const struct sn_paging *paging, struct sn_table **tail, uint64_t n_tokens, uint64_t n_new,
+                     struct sn_supply *supply, struct sn_growth *undo);
 
 /* Cuts a row of n_tokens back to `keep` tokens in two phases. *spare: a block that cut will need
  * because the one it ends in is shared; NULL when it needs none, which is so for every cut back to

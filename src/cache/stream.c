@@ -60,7 +60,7 @@ static sennit_status write_record(const struct sennit_cache *cache, const struct
 {
     uint32_t n_signature = (uint32_t)strlen(cache->signature);
     uint32_t head[3] = {VERSION, SENNIT_NUMERICS, n_signature};
-    uint64_t body = cache->ops->body_bytes(cache, row->n_tokens);
+    uint64_t body = sn_row_body_bytes(cache, row);
     uint64_t lengths[3] = {row->n_tokens, row->floor, body};
     SN_TRY(sn_stream_write(s, MAGIC, sizeof MAGIC, err));
     SN_TRY(sn_stream_write(s, head, sizeof head, err));
@@ -121,7 +121,9 @@ static sennit_status read_lengths(const struct sennit_cache *like, struct sennit
     if (lengths[1] > lengths[0])
         return sn_fail(err, SENNIT_FORMAT, "saved row: reusable offset %llu is above its %llu tokens",
                        (unsigned long long)lengths[1], (unsigned long long)lengths[0]);
-    uint64_t body = like->ops->body_bytes(like, lengths[0]);
+    row->n_tokens = lengths[0];
+    row->floor = lengths[1];
+    uint64_t body = sn_row_body_bytes(like, row);
     if (body == UINT64_MAX || lengths[2] != body)
         return sn_fail(err, SENNIT_FORMAT, "saved row: %llu body bytes do not fit %llu tokens",
                        (unsigned long long)lengths[2], (unsigned long long)lengths[0]);
@@ -129,8 +131,6 @@ static sennit_status read_lengths(const struct sennit_cache *like, struct sennit
         return sn_fail(err, SENNIT_FORMAT,
                        "saved row: a body of %llu bytes is above the stream's limit of %llu bytes",
                        (unsigned long long)body, (unsigned long long)s->limit);
-    row->n_tokens = lengths[0];
-    row->floor = lengths[1];
     return SENNIT_OK;
 }
 

@@ -12,14 +12,6 @@ static struct sn_window *mutable_window(struct sennit_cache *cache)
 
 enum { MAX_TOKENS = 1 << 30 }; /* of window, slack and kept tokens each: sums fit 32 bits */
 
-/* The family that lays out pages: one whose rows are pages throughout (paged.h). */
-static const struct sn_family *inner_family(const struct sennit_cache_config *config)
-{
-    const struct sn_family *f = sn_family_of(&config->inner[0]);
-    bool paged = f && f->step_tile == sn_paged_step_tile && f->attend && f->attend->row_fill == sn_paged_list;
-    return paged ? f : NULL;
-}
-
 /* Its name and code, and the geometry of this configuration. */
 static struct sennit_cache_config inner_config(const struct sennit_cache_config *config)
 {
@@ -50,13 +42,11 @@ static sennit_status check_inner(const struct sennit_cache_config *config, struc
                        "cache config: family 'window' needs one inner family, which stores its pages, not %u",
                        config->inner ? config->n_inner : 0);
     const struct sennit_cache_config *inner = &config->inner[0];
-    const struct sn_family *ops = inner_family(config);
+    const struct sn_family *ops = sn_paged_family(&config->inner[0]);
     if (!ops)
         return sn_fail(err, SENNIT_INVALID, "cache config: family '%s' cannot store the pages of a window",
                        inner->family ? inner->family : "(null)");
-    if (inner->max_tokens || inner->max_span || inner->round_depth || inner->n_snapshots || inner->role)
-        return sn_fail(err, SENNIT_INVALID,
-                       "cache config: inner[0] of a window names a family and its code; bounds are the window's own");
+    SN_TRY(sn_config_bare(inner, "window", err));
     SN_TRY(sn_config_only(inner, SN_CONFIG_CODE, err));
     struct sennit_cache_config full = inner_config(config);
     return ops->check(&full, err);
@@ -83,7 +73,7 @@ static void window_signature(const struct sennit_cache_config *config, char *out
     struct sennit_cache_config full = inner_config(config);
     int n = snprintf(out, n_bytes, "window %u slack %u kept %u / ", config->window.tokens, slack_of(config),
                      config->window.n_kept);
-    inner_family(config)->signature(&full, out + n, n_bytes - (size_t)n);
+    sn_paged_family(&config->inner[0])->signature(&full, out + n, n_bytes - (size_t)n);
 }
 
 /* ---- one cache ------------------------------------------------------------------------------------------------ */
@@ -195,7 +185,8 @@ static uint64_t window_bytes_per_token(const struct sennit_cache *cache)
 
 static uint64_t window_row_bytes(const struct sennit_cache *cache, const struct sn_row *row)
 {
-    return sn_list_own_bytes(&sn_window_of(cache)->listing, row->store);
+    (void)cache;
+    return sn_list_own_bytes(row->store);
 }
 
 /* ---- what is still there -------------------------------------------------------------------------------------- */

@@ -261,10 +261,10 @@ static void print_notes(const struct sennit_cache_family_info *f)
         const char *note;
     } notes[] = {
         {f->composed, "made of parts, which decide"},
-        {!f->composed && (f->fields & SENNIT_FIELDS_INNER), "around an inner family"},
+        {!f->composed && (f->fields & SENNIT_FIELDS_INNER), "inner family"},
         {f->fields & SENNIT_FIELDS_SOURCE, "reads another cache"},
         {f->precision_change, "precision changes"},
-        {f->bounded_span, "spans up to max_span"},
+        {f->bounded_span, "span bound"},
         {f->left_pads, "left-padded"},
         {f->copies_rows, "rows are copied"},
     };

@@ -42,8 +42,10 @@ static void drop_serial(struct world *w, uint32_t i)
 
 /* Tokens for one row of a step: mostly few, sometimes a chunk, never beyond what the row may hold.
  */
-static uint32_t random_span(struct world *w, const struct mrow *row)
+static uint32_t random_span(struct world *w, const struct mcache *m, uint32_t r)
 {
+    const struct mrow *row = m->rows[r];
+    uint64_t limit = span_limit(m->c, r);
     uint32_t kind = rng_below(&w->rng, 100), n;
     if (w->long_rows && kind < 20)
         n = 500 + rng_below(&w->rng, 3000);
@@ -56,6 +58,7 @@ static uint32_t random_span(struct world *w, const struct mrow *row)
         n = w->g.config.max_span;
     if (row->n + n > w->max_len)
         n = row->n < w->max_len ? (uint32_t)(w->max_len - row->n) : 0;
+    room = room < limit ? room : limit;
     return n < room ? n : (uint32_t)room;
 }
 
@@ -65,7 +68,7 @@ static bool op_append(struct world *w)
     uint32_t n[MAX_ROWS] = {0}, total = 0, most = 0;
     bool all = rng_chance(&w->rng, 60);
     for (uint32_t r = 0; r < m->n; r++) {
-        n[r] = all || rng_chance(&w->rng, 50) ? random_span(w, m->rows[r]) : 0;
+        n[r] = all || rng_chance(&w->rng, 50) ? random_span(w, m, r) : 0;
         total += n[r];
         most = n[r] > most ? n[r] : most;
     }
@@ -190,7 +193,8 @@ static bool op_trim(struct world *w)
     uint64_t n = rng_below(&w->rng, (uint32_t)most + 1);
     bool gone = false;
     for (uint32_t r = 0; r < m->n; r++)
-        gone |= m->rows[r]->n - n < retention_of(w->family, &w->g, m->rows[r]->high).trim_floor && n > 0;
+        gone |= n > 0 && (m->rows[r]->n - n < retention_of(w->family, &w->g, m->rows[r]->high).trim_floor ||
+                          m->rows[r]->n - n < sennit_cache_minimum_reusable_offset(m->c, r));
     if (gone || (bypass && n > reach)) {
         uint64_t before = cache_fingerprint(m->c);
         REFUSED(SENNIT_RANGE, sennit_cache_trim(m->c, n, bypass, err));
@@ -244,7 +248,8 @@ static bool op_round(struct world *w)
         uint32_t n[MAX_ROWS] = {0}, total = 0;
         for (uint32_t r = 0; r < m->n; r++) {
             uint64_t room = w->g.config.max_tokens ? w->g.config.max_tokens - m->rows[r]->n : depth;
-            uint64_t most = depth - window[r] < room ? depth - window[r] : room;
+            uint64_t most = depth - window[r] < room ? depth - window[r] : room, limit = span_limit(m->c, r);
+            most = most < limit ? most : limit;
             n[r] = rng_below(&w->rng, (uint32_t)most + 1);
             total += n[r];
         }
@@ -338,6 +343,7 @@ static bool op_save(struct world *w)
     s->copy->n_last = 0;
     const struct sennit_cache *solo = mrow_solo(w, m->rows[row]);
     bool same = strcmp(sennit_cache_signature(m->c), sennit_cache_signature(solo)) == 0;
+    match_precision(w, m->c, row, m->rows[row]);
     if (same && first_gone(m->c, row) == first_gone(solo, 0))
         check_record(s, solo);
     return true;
@@ -374,14 +380,57 @@ static bool op_load(struct world *w)
     return true;
 }
 
+/* While the change of precision is suspended, a row that is due gets nothing, and the others what they are given. */
+static void prefill_step(struct world *w, struct mcache *m)
+{
+    uint32_t n[MAX_ROWS] = {0}, total = 0;
+    for (uint32_t r = 0; r < m->n; r++) {
+        bool due = is_due(w, m, r);
+        CHECK(!due || w->wrong || span_limit(m->c, r) == 0);
+        n[r] = rng_chance(&w->rng, 70) ? random_span(w, m, r) : 0;
+        if (rng_chance(&w->rng, 30) && span_limit(m->c, r) < w->g.config.max_span) /* right up to it */
+            n[r] = (uint32_t)span_limit(m->c, r);
+        uint64_t max = w->g.config.max_tokens;
+        n[r] = max && n[r] > max - m->rows[r]->n ? (uint32_t)(max - m->rows[r]->n) : n[r];
+        total += n[r];
+        struct sennit_span s = {.row = r, .pos = m->rows[r]->n, .n_tokens = 1};
+        uint64_t before = due ? cache_fingerprint(m->c) : 0, bytes = sennit_pool_bytes(w->pool);
+        if (!due || w->wrong)
+            continue;
+        REFUSED(SENNIT_RANGE, sennit_cache_append_begin(m->c, &s, 1, n_heads_of(&w->g), err));
+        CHECK(cache_fingerprint(m->c) == before && sennit_pool_bytes(w->pool) == bytes);
+    }
+    if (total > 0)
+        mcache_append(w, m, n, !w->long_rows, rng_chance(&w->rng, 10));
+}
+
+/* Shared prefill: begin, steps, commit of some rows between them, end. */
 static bool op_prefill(struct world *w)
 {
     struct mcache *m = pick(w);
-    uint32_t rows[MAX_ROWS];
+    uint32_t rows[MAX_ROWS], n_steps = w->family->changes_precision ? rng_below(&w->rng, 4) : 0;
     for (uint32_t r = 0; r < m->n; r++)
         rows[r] = r;
+    REFUSED(SENNIT_STATE, sennit_cache_commit_prefill(m->c, rows, m->n, err));
+    REFUSED(SENNIT_STATE, sennit_cache_end_prefill(m->c, err));
     OK(sennit_cache_begin_prefill(m->c, err));
-    OK(sennit_cache_commit_prefill(m->c, rows, m->n, err));
+    REFUSED(SENNIT_STATE, sennit_cache_begin_prefill(m->c, err));
+    for (uint32_t i = 0; i <= n_steps; i++) {
+        bool due[MAX_ROWS], listed[MAX_ROWS] = {0};
+        if (i > 0)
+            prefill_step(w, m);
+        rng_shuffle(&w->rng, rows, m->n);
+        uint32_t n = rng_below(&w->rng, m->n + 1);
+        for (uint32_t r = 0; r < m->n; r++)
+            due[r] = is_due(w, m, r);
+        OK(sennit_cache_commit_prefill(m->c, rows, n, err));
+        for (uint32_t k = 0; k < n; k++)
+            listed[rows[k]] = true;
+        for (uint32_t r = 0; r < m->n; r++) {
+            CHECK(w->wrong || is_due(w, m, r) == (due[r] && !listed[r]));
+            check_row(w, m, r);
+        }
+    }
     OK(sennit_cache_end_prefill(m->c, err));
     return true;
 }
@@ -406,6 +455,10 @@ static void misuse_append(struct world *w, struct mcache *m)
         s[0].n_tokens = (span > depth ? span : depth) + 1;
         REFUSED(SENNIT_RANGE, sennit_cache_append_begin(m->c, s, 1, heads, err));
     }
+    if (span_limit(m->c, 0) < UINT32_MAX) {
+        s[0].n_tokens = (uint32_t)span_limit(m->c, 0) + 1;
+        REFUSED(SENNIT_RANGE, sennit_cache_append_begin(m->c, s, 1, heads, err));
+    }
     if (w->g.config.max_tokens && w->g.config.max_tokens - at < UINT32_MAX) {
         s[0].n_tokens = (uint32_t)(w->g.config.max_tokens - at) + 1;
         REFUSED(SENNIT_RANGE, sennit_cache_append_begin(m->c, s, 1, heads, err));
@@ -416,7 +469,7 @@ static void misuse_in_step(struct world *w, struct mcache *m)
 {
     struct sennit_cache *out = NULL;
     struct sennit_span s = {.row = 0, .pos = sennit_cache_row_offset(m->c, 0), .n_tokens = 1};
-    if (w->g.config.max_tokens && s.pos == w->g.config.max_tokens)
+    if ((w->g.config.max_tokens && s.pos == w->g.config.max_tokens) || is_due(w, m, 0))
         return;
     OK(sennit_cache_append_begin(m->c, &s, 1, n_heads_of(&w->g), err));
     REFUSED(SENNIT_STATE, sennit_cache_append_begin(m->c, &s, 1, n_heads_of(&w->g), err));
@@ -500,6 +553,8 @@ static uint32_t run_op(struct world *w)
 {
     for (;;) {
         uint32_t i = 0, at = rng_below(&w->rng, 100);
+        if (w->family->changes_precision && rng_chance(&w->rng, 4)) /* families that know more of it */
+            at = 97;
         for (; at >= ops[i].weight; i++)
             at -= ops[i].weight;
         if (ops[i].run(w))

@@ -48,13 +48,19 @@ static void open_fixture(struct fixture *f, uint32_t n_workers)
 
 static bool is_rotated(void)
 {
-    return strcmp(family, "turboquant") == 0;
+    return strstr(tested->name, "turboquant") != NULL;
 }
 
 /* Keys and values as codes: types stand for numbers of bits. */
 static bool is_coded(void)
 {
-    return strcmp(family, "affine") == 0 || is_rotated();
+    return strcmp(family, "affine") == 0 || strcmp(family, "turboquant") == 0;
+}
+
+/* What long rows end up as. */
+static bool reads_codes(void)
+{
+    return is_coded() || strcmp(family, "delayed") == 0;
 }
 
 /* The storage type of keys and values, or of the one thing that a family keeps. */
@@ -82,10 +88,14 @@ static void feed_row(struct fixture *f, struct sennit_cache *c, uint32_t row, ui
     uint64_t *tokens = must(malloc((n + 1) * sizeof *tokens));
     for (uint32_t i = 0; i < n; i++)
         tokens[i] = seed + i;
-    struct work_span span = {.row = row, .tokens = tokens, .n_tokens = n, .out = out};
     struct step_options options = {.rng = &f->rng};
-    if (n > 0)
+    for (uint32_t at = 0, cut; at < n; at += cut) { /* where precision changes, a span ends */
+        uint64_t most = sennit_cache_max_append_tokens(c, row);
+        cut = n - at < most ? n - at : (uint32_t)most;
+        struct work_span span = {
+            .row = row, .tokens = tokens + at, .n_tokens = cut, .out = out ? out + (size_t)at * WIDTH : NULL};
         OK(run_step(c, &f->g, &span, 1, &options, err));
+    }
     free(tokens);
 }
 
@@ -307,9 +317,11 @@ static void projected_bytes_are_exact(void **state)
         for (uint32_t n = 1; n <= 64 * 64; n++) {
             feed_row(&f, c, 0, n, 1, NULL);
             uint64_t projected = sennit_cache_projected_bytes(empty, n);
-            assert_int_equal(projected, sennit_pool_bytes(f.pool));
-            assert_int_equal(projected, atomic_load(&f.pool->heap->used[SN_USE_CACHE]));
-            assert_int_equal(projected, sennit_cache_current_bytes(c, 0));
+            uint64_t bytes = sennit_pool_bytes(f.pool);
+            /* A change of precision takes the most on the way; delayed_test.c says how much. */
+            assert_true(projected == bytes || (tested->changes_precision && projected > bytes && n >= 50));
+            assert_int_equal(bytes, atomic_load(&f.pool->heap->used[SN_USE_CACHE]));
+            assert_int_equal(bytes, sennit_cache_current_bytes(c, 0));
             assert_true(projected >= last);
             last = projected;
         }
@@ -351,7 +363,8 @@ static void reserve_covers_the_peak(void **state)
         assert_true(sennit_pool_bytes(f.pool) <= bound);
         OK(sennit_cache_clone(c, 0, &s2, err));
         OK(sennit_cache_spec_round_begin(c, err));
-        feed_row(&f, c, 0, 5555, f.g.config.round_depth, NULL);
+        uint64_t most = sennit_cache_max_append_tokens(c, 0);
+        feed_row(&f, c, 0, 5555, most < f.g.config.round_depth ? (uint32_t)most : f.g.config.round_depth, NULL);
         assert_true(sennit_pool_bytes(f.pool) <= bound);
         uint64_t keep = 0;
         OK(sennit_cache_spec_round_rollback(c, &keep, err));
@@ -588,7 +601,7 @@ static float half_at(const uint8_t *p)
 static float stored_value(const struct sennit_cache_config *c, const uint8_t *row, size_t token, size_t head,
                           size_t i)
 {
-    if (!is_coded())
+    if (!reads_codes())
         return half_at(row + token * kv_canonical_token_bytes(c) + 2 * (H * DK + head * DV + i));
     const uint8_t *value = row + token * H * (DK + DV + 8) + H * (DK + 4) + head * (DV + 4); /* one group each */
     return half_at(value + DV) * (float)value[i] + half_at(value + DV + 2);
@@ -618,7 +631,7 @@ static void donors_do_not_change(void **state)
     token_query(3, H * GROUP * DK, q);
     OK(sennit_cache_capture_donor_rows(c, &d, err));
     OK(sennit_cache_capture_donor_attention(c, &a, err));
-    assert_string_equal(a->dtype, is_rotated() ? "turboquant k8 v4" : is_coded() ? "affine k8 v4 g32" : "F16");
+    assert_string_equal(a->dtype, is_rotated() ? "turboquant k8 v4" : reads_codes() ? "affine k8 v4 g32" : "F16");
     OK(sennit_donor_attend(a, q, n_heads_of(&f.g), 1, 0.25f, NULL, before, err));
     size_t n, m;
     uint8_t *x = canonical_spans(sn_donor_cache(d), d->planes, d->n_planes, 0, 70, &n);

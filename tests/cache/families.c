@@ -61,3 +61,13 @@ struct retention retention_of(const struct tested_family *family, const struct g
 {
     return family->retention ? family->retention(g, high) : (struct retention){0};
 }
+
+uint64_t precision_start(const struct sennit_cache_config *config)
+{
+    uint64_t start = strcmp(config->family, "delayed") == 0 && config->start > 0 ? config->start : UINT64_MAX;
+    for (uint32_t i = 0; i < config->n_inner; i++) {
+        uint64_t inner = precision_start(&config->inner[i]);
+        start = inner < start ? inner : start;
+    }
+    return start;
+}

@@ -12,7 +12,7 @@ void walk_pages(const struct sennit_cache *cache, uint32_t row, const struct sn_
         visit(ctx, t, sn_table_bytes());
         n_pages += t->n_pages;
         for (uint32_t i = 0; i < t->n_pages; i++)
-            visit(ctx, t->page[i], sn_page_bytes(paging));
+            visit(ctx, t->page[i], sn_page_cost(t->page[i]));
     }
     if (!cache->step.open)
         CHECK(n_pages == sn_pages_of(paging, cache->rows[row].n_tokens)); /* no page beyond the row's end */

@@ -19,6 +19,12 @@ struct twin_ops {
      * that begin alike share it. */
     double (*attend)(const struct twin *t, const float *q, uint32_t head, uint64_t n_keys, const uint8_t *mask,
                      const float *sink, double *out);
+    /* For what rows change into ("delayed"): a token whose keys and values come out of a store of that type. NULL:
+     * rows do not change into this. */
+    void (*append_stored)(struct twin *t, uint64_t token, sennit_type type);
+    /* What attends next to all keys of a row that stands where its precision changes finds it changed, or not.
+     * NULL: no row changes. */
+    void (*change)(struct twin *t, bool changed);
 };
 
 /* What a row that once held `high` tokens has let go: positions gap .. gap_end - 1. Its trim_floor is
@@ -86,6 +92,8 @@ static inline const char *family_of(const struct tested_family *f)
 }
 /* g as the line wants the small fixtures; config.family and the bounds are set. */
 void small_geometry(const struct tested_family *f, struct geometry *g);
+/* Where rows of such a cache, or of a part of it, change their precision; UINT64_MAX = nowhere. */
+uint64_t precision_start(const struct sennit_cache_config *config);
 /* Dies unless every family of the library has a line. */
 void all_families_are_tested(void);
 
@@ -106,5 +114,7 @@ uint8_t *kv_canonical(const struct sennit_cache *like, const struct sennit_span_
 /* n elements of e bytes, `step` elements apart where they come from. */
 void copy_elements(uint8_t *to, const uint8_t *from, size_t step, size_t n, size_t e);
 size_t kv_canonical_token_bytes(const struct sennit_cache_config *config);
+/* What a store of that type makes of x: f32, f16 or bf16, by arithmetic. */
+double stored_as(float x, sennit_type type);
 
 #endif

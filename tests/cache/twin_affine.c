@@ -76,7 +76,7 @@ static void grow(struct twin *t, size_t nk, size_t nv)
     t->size = must(realloc(t->size, t->cap * t->g->config.n_kv_heads * sizeof(double)));
 }
 
-static void twin_append(struct twin *t, uint64_t token)
+static void append_as(struct twin *t, uint64_t token, sennit_type type)
 {
     const struct sennit_cache_config *c = &t->g->config;
     size_t nk = (size_t)c->n_kv_heads * c->d_k, nv = (size_t)c->n_kv_heads * c->d_v, group = c->code.group;
@@ -84,6 +84,8 @@ static void twin_append(struct twin *t, uint64_t token)
     float *x = must(malloc((nk + nv) * sizeof *x));
     token_vector(token, SENNIT_ROLE_KEY, nk, x);
     token_vector(token, SENNIT_ROLE_VALUE, nv, x + nk);
+    for (size_t i = 0; type != SENNIT_F32 && i < nk + nv; i++)
+        x[i] = (float)stored_as(x[i], type);
     double part[64], bias, *size = t->size + t->n * c->n_kv_heads;
     for (size_t at = 0; at < nk; at += group) {
         code_group(x + at, group, c->code.k_bits, part, &bias);
@@ -103,6 +105,11 @@ static void twin_append(struct twin *t, uint64_t token)
     }
     free(x);
     t->n++;
+}
+
+static void twin_append(struct twin *t, uint64_t token)
+{
+    append_as(t, token, SENNIT_F32);
 }
 
 static void twin_cut(struct twin *t, uint64_t n_tokens)
@@ -198,6 +205,7 @@ static const struct twin_ops twin_affine = {
     .append = twin_append,
     .cut = twin_cut,
     .attend = twin_attend,
+    .append_stored = append_as,
 };
 
 /* ---- the family under the suite ------------------------------------------------------------------------------- */

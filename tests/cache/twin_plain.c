@@ -24,7 +24,7 @@ static double round_to(double x, int mantissa_bits, int min_exponent, double lar
     return y > largest ? largest : y < -largest ? -largest : y;
 }
 
-static double stored(float x, sennit_type type)
+double stored_as(float x, sennit_type type)
 {
     if (type == SENNIT_F16)
         return round_to(x, 10, -14, 65504.0);
@@ -62,9 +62,9 @@ static void twin_append(struct twin *t, uint64_t token)
     token_vector(token, SENNIT_ROLE_KEY, nk, x);
     token_vector(token, SENNIT_ROLE_VALUE, nv, x + nk);
     for (size_t i = 0; i < nk; i++)
-        t->k[t->n * nk + i] = stored(x[i], c->k_type);
+        t->k[t->n * nk + i] = stored_as(x[i], c->k_type);
     for (size_t i = 0; i < nv; i++)
-        t->v[t->n * nv + i] = stored(x[nk + i], c->v_type);
+        t->v[t->n * nv + i] = stored_as(x[nk + i], c->v_type);
     free(x);
     t->n++;
 }

@@ -147,7 +147,7 @@ static void twin_release(struct twin *t)
     free(t);
 }
 
-static void twin_append(struct twin *t, uint64_t token)
+static void append_as(struct twin *t, uint64_t token, sennit_type type)
 {
     const struct sennit_cache_config *c = &t->g->config;
     size_t heads = c->n_kv_heads, nk = heads * c->d_k, nv = heads * c->d_v;
@@ -160,6 +160,8 @@ static void twin_append(struct twin *t, uint64_t token)
     float *x = must(malloc((nk + nv) * sizeof *x));
     token_vector(token, SENNIT_ROLE_KEY, nk, x);
     token_vector(token, SENNIT_ROLE_VALUE, nv, x + nk);
+    for (size_t i = 0; type != SENNIT_F32 && i < nk + nv; i++)
+        x[i] = (float)stored_as(x[i], type);
     for (size_t at = 0; at < nk; at += GROUP)
         code_key(x + at, t->k_bits, t->k + t->n * nk + at);
     for (size_t h = 0; h < heads; h++) {
@@ -171,6 +173,11 @@ static void twin_append(struct twin *t, uint64_t token)
     }
     free(x);
     t->n++;
+}
+
+static void twin_append(struct twin *t, uint64_t token)
+{
+    append_as(t, token, SENNIT_F32);
 }
 
 static void twin_cut(struct twin *t, uint64_t n_tokens)
@@ -266,6 +273,7 @@ static const struct twin_ops twin_turboquant = {
     .append = twin_append,
     .cut = twin_cut,
     .attend = twin_attend,
+    .append_stored = append_as,
 };
 
 /* ---- wrong variants ------------------------------------------------------------------------------------------- */

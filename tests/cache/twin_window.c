@@ -288,7 +288,7 @@ static void walk_lists(const struct sennit_cache *cache, uint32_t row,
         return;
     visit(ctx, list, sn_list_bytes(list->cap));
     for (uint32_t i = 0; i < list->n_pages; i++)
-        visit(ctx, list->page[i], sn_page_bytes(paging));
+        visit(ctx, list->page[i], sn_page_cost(list->page[i]));
     uint64_t pages = sn_pages_of(paging, cache->rows[row].n_tokens);
     if (!cache->step.open) /* no page beyond the row's end */
         CHECK(list->n_pages == (pages <= list->n_kept ? pages : list->n_kept + (pages - list->first)));

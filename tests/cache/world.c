@@ -239,6 +239,30 @@ static void open_solo(struct world *w, struct mrow *row)
     row->n_solo = 0;
 }
 
+uint64_t span_limit(const struct sennit_cache *c, uint32_t row)
+{
+    return sennit_cache_max_append_tokens(c, row);
+}
+
+bool is_due(const struct world *w, const struct mcache *m, uint32_t row)
+{
+    return m->rows[row]->n == precision_start(&w->g.config) && sennit_cache_minimum_reusable_offset(m->c, row) == 0;
+}
+
+bool match_precision(struct world *w, const struct sennit_cache *c, uint32_t r, struct mrow *row)
+{
+    static const uint32_t first = 0;
+    uint64_t floor = sennit_cache_minimum_reusable_offset(c, r);
+    struct sennit_cache *solo = w->family->changes_precision ? mrow_solo(w, row) : NULL;
+    if (solo && floor > sennit_cache_minimum_reusable_offset(solo, 0)) {
+        OK(sennit_cache_begin_prefill(solo, err));
+        OK(sennit_cache_commit_prefill(solo, &first, 1, err));
+        OK(sennit_cache_end_prefill(solo, err));
+        CHECK(w->wrong || floor == sennit_cache_minimum_reusable_offset(solo, 0));
+    }
+    return solo && floor > 0;
+}
+
 /* The solo cache takes the row's next n tokens in chunks of its own choice. out: [n][n_heads * d_v], or NULL. */
 static void solo_append(struct world *w, struct mrow *row, uint64_t n, float *out)
 {
@@ -249,6 +273,8 @@ static void solo_append(struct world *w, struct mrow *row, uint64_t n, float *ou
         cut = left - at > 1 && rng_chance(&w->rng, 60) ? 1 + rng_below(&w->rng, left - at) : left - at;
         if (w->family->bounded_spans && cut > w->g.config.max_span)
             cut = w->g.config.max_span;
+        if (cut > span_limit(row->solo, 0))
+            cut = (uint32_t)span_limit(row->solo, 0);
         struct work_span span = {.tokens = tokens + at, .n_tokens = cut, .out = out ? out + at * width : NULL};
         OK(run_step(row->solo, &row->solo_g, &span, 1, &options, err));
     }
@@ -395,12 +421,17 @@ void mcache_append(struct world *w, struct mcache *m, const uint32_t *n, bool wi
         solo[n_spans] = with_attention ? must(malloc(n[r] * width * sizeof *out)) : NULL;
         spans[n_spans++] = (struct work_span){.row = r, .tokens = list, .n_tokens = n[r], .out = out};
     }
+    bool changes = false; /* what a row in the step must become stays when the step is given up */
+    for (uint32_t i = 0; i < n_spans; i++)
+        changes |= is_due(w, m, spans[i].row);
     uint64_t before = abort ? cache_fingerprint(m->c) : 0, bytes = sennit_pool_bytes(w->pool);
     struct step_options options = {
         .rng = &w->rng, .threads = rng_chance(&w->rng, 4) ? w->threads : NULL, .abort = abort};
     OK(run_step(m->c, &w->g, spans, n_spans, &options, err));
-    if (abort)
+    if (abort && !changes)
         CHECK(cache_fingerprint(m->c) == before && sennit_pool_bytes(w->pool) == bytes);
+    for (uint32_t i = 0; abort && changes && i < n_spans && !m->c->round_open; i++)
+        check_row(w, m, spans[i].row);
     for (uint32_t r = 0; r < m->n && !abort; r++)
         m->rows[r]->n_last = 0;
     for (uint32_t i = 0; i < n_spans; i++) {
@@ -512,6 +543,18 @@ static void check_rectangle(const struct world *w, const struct mcache *m, uint6
     sennit_state_release(&state);
 }
 
+/* The row's floor and boundary follow from its own count. */
+static void check_precision(const struct world *w, const struct mcache *m, uint32_t r)
+{
+    uint64_t start = precision_start(&w->g.config), n = m->rows[r]->n;
+    uint64_t floor = sennit_cache_minimum_reusable_offset(m->c, r);
+    CHECK(sennit_cache_max_append_tokens(m->c, r) ==
+          (start != UINT64_MAX && n < start ? start - n : SENNIT_UNBOUNDED));
+    CHECK(floor == 0 || (floor == start && n >= start && !sennit_cache_can_publish_row(m->c, r, floor - 1)));
+    CHECK(floor == start || m->rows[r]->high <= start);
+    CHECK(sennit_cache_minimum_reusable_offset(m->c, -1) >= floor);
+}
+
 void check_questions(struct world *w, const struct mcache *m)
 {
     int32_t positions[MAX_ROWS];
@@ -526,7 +569,8 @@ void check_questions(struct world *w, const struct mcache *m)
         uint64_t least = retention_of(w->family, &w->g, m->rows[r]->high).trim_floor;
         CHECK(least == 0 || !sennit_cache_can_publish_row(m->c, r, least - 1));
         CHECK(!w->family->retention || sennit_cache_can_publish_row(m->c, r, least));
-        CHECK(w->family->changes_precision || sennit_cache_max_append_tokens(m->c, r) == SENNIT_UNBOUNDED);
+        if (!w->wrong || !w->family->changes_precision)
+            check_precision(w, m, r);
         head = n + m->pad[r] > head ? n + m->pad[r] : head;
     }
     for (uint32_t r = 0; r < m->n; r++)
@@ -617,6 +661,7 @@ static void check_view(struct world *w, const struct mdonor *d)
     OK(sennit_donor_attend(d->view, q, heads, n_q, w->g.scale, masked ? mask : NULL, out, err));
     for (uint32_t r = 0; r < n; r++) {
         struct sennit_donor_attention *alone;
+        bool changed = match_precision(w, sn_view_cache(d->view), r, d->copy[r]);
         OK(sennit_cache_capture_donor_attention(mrow_solo(w, d->copy[r]), &alone, err));
         bool hidden = masked || w->family->retention;
         uint8_t *all_mask = must(calloc(n_q * (d->copy[r]->n + 1), 1)), *solo_mask = all_mask;
@@ -633,10 +678,14 @@ static void check_view(struct world *w, const struct mdonor *d)
         uint32_t head = rng_below(&w->rng, heads), t = rng_below(&w->rng, n_q);
         float cap = w->g.soft_cap;
         w->g.soft_cap = 0; /* donors have none */
+        if (w->family->twin->change)
+            w->family->twin->change(d->copy[r]->history->twin, changed);
         hold_against_twin(w, d->copy[r], q + r * q_row + (head * n_q + t) * d_q, head, d->copy[r]->n,
                           hidden ? all_mask + t * d->copy[r]->n : NULL, NULL,
                           out + r * o_row + (head * n_q + t) * d_v);
         w->g.soft_cap = cap;
+        if (changed)
+            w->family->twin->change(d->copy[r]->history->twin, false);
         sennit_donor_attention_free(alone);
         if (solo_mask != all_mask)
             free(solo_mask);

@@ -93,6 +93,13 @@ struct sennit_cache *mrow_solo(struct world *w, struct mrow *row);
 void mcache_align(const struct world *w, struct mcache *m);
 void mcache_drop_padding(struct mcache *m);
 void mcache_shortened(struct mcache *m);
+/* Tokens that the row may get before its precision changes. */
+uint64_t span_limit(const struct sennit_cache *c, uint32_t row);
+/* The row stands where its precision changes, and has not changed yet. */
+bool is_due(const struct world *w, const struct mcache *m, uint32_t row);
+/* A row that has changed where it stands (it was trimmed, or given a token that was taken back) reads as one alone
+ * that is told to, which this does. Has it changed? */
+bool match_precision(struct world *w, const struct sennit_cache *c, uint32_t r, struct mrow *row);
 
 /* Rows stand, outside rounds, where they now do. */
 void mcache_settled(struct mcache *m);
