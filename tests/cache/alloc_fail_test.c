@@ -242,6 +242,7 @@ int main(void)
     run_family("plain", 8, false);
     run_family("plain", 1, true);
     run_family("affine", 8, false);
+    run_family("turboquant", 8, false);
     run_family("delayed", 8, false);
     run_family("delayed", 1, true);
     run_family("window", 8, false);
