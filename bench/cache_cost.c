@@ -269,21 +269,23 @@ static double attention_ms(const struct feed *f, struct layers *l)
         query[i] = (float)(i % 61) / 61 - 0.5f;
     for (uint32_t r = 0; r < opt.rows; r++)
         n[r] = 1;
-    const struct sennit_attend_inputs in = {.query = query,
-                                            .query_stride = width,
-                                            .index_query = index,
-                                            .index_weight = index,
-                                            .scale = 0.125f,
-                                            .out = out,
-                                            .out_stride = out_width};
+    struct sennit_attend_inputs in = {.query = query,
+                                      .query_stride = width,
+                                      .index_query = index,
+                                      .index_weight = index,
+                                      .scale = 0.125f,
+                                      .out = out,
+                                      .out_stride = out_width};
     for (uint32_t i = 0; i < opt.layers; i++) {
         OK(feed_begin(f, l->batch[i], n, err));
         double start = now_us();
-        sennit_cache_attend_plan(l->batch[i], &in, &items, &merges);
-        for (uint32_t k = 0; k < items; k++)
-            sennit_cache_attend_item(l->batch[i], k, 0);
-        for (uint32_t k = 0; k < merges; k++)
-            sennit_cache_attend_merge(l->batch[i], k, 0);
+        for (in.part = 0; in.part == 0 || in.part < sennit_cache_composed(l->batch[i], NULL); in.part++) {
+            sennit_cache_attend_plan(l->batch[i], &in, &items, &merges);
+            for (uint32_t k = 0; k < items; k++)
+                sennit_cache_attend_item(l->batch[i], k, 0);
+            for (uint32_t k = 0; k < merges; k++)
+                sennit_cache_attend_merge(l->batch[i], k, 0);
+        }
         ms += (now_us() - start) * 1e-3;
         sennit_cache_append_abort(l->batch[i]);
     }

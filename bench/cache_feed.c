@@ -16,19 +16,19 @@ static void add_part(struct feed *f, sennit_role role, uint32_t n_heads, uint32_
 }
 
 /* The roles of one configuration, and of the parts that it is made of. */
-static void add_parts(struct feed *f, const struct sennit_cache_config *c, bool composed)
+static void add_parts(struct feed *f, const struct sennit_cache_config *c, unsigned part, bool composed)
 {
-    add_part(f, SENNIT_ROLE_KEY, c->n_kv_heads, c->d_k);
-    add_part(f, SENNIT_ROLE_VALUE, c->n_kv_heads, c->d_v);
-    add_part(f, SENNIT_ROLE_LATENT, 1, c->mla.d_latent);
-    add_part(f, SENNIT_ROLE_ROPE_KEY, 1, c->mla.d_rope);
-    add_part(f, SENNIT_ROLE_INDEX_KEY, 1, c->index.d_index);
+    add_part(f, SENNIT_PART(part, SENNIT_ROLE_KEY), c->n_kv_heads, c->d_k);
+    add_part(f, SENNIT_PART(part, SENNIT_ROLE_VALUE), c->n_kv_heads, c->d_v);
+    add_part(f, SENNIT_PART(part, SENNIT_ROLE_LATENT), 1, c->mla.d_latent);
+    add_part(f, SENNIT_PART(part, SENNIT_ROLE_ROPE_KEY), 1, c->mla.d_rope);
+    add_part(f, SENNIT_PART(part, SENNIT_ROLE_INDEX_KEY), 1, c->index.d_index);
     const char *kind = c->recurrent.kind;
     uint32_t heads = c->recurrent.n_heads;
-    add_part(f, SENNIT_ROLE_CONV_IN, c->recurrent.n_channels, 1);
-    add_part(f, SENNIT_ROLE_DECAY, kind && strcmp(kind, "deltanet") == 0 ? heads : 0, 1);
-    add_part(f, SENNIT_ROLE_BETA, kind && strcmp(kind, "deltanet") == 0 ? heads : 0, 1);
-    add_part(f, SENNIT_ROLE_DT, kind && strcmp(kind, "mamba2") == 0 ? heads : 0, 1);
+    add_part(f, SENNIT_PART(part, SENNIT_ROLE_CONV_IN), c->recurrent.n_channels, 1);
+    add_part(f, SENNIT_PART(part, SENNIT_ROLE_DECAY), kind && strcmp(kind, "deltanet") == 0 ? heads : 0, 1);
+    add_part(f, SENNIT_PART(part, SENNIT_ROLE_BETA), kind && strcmp(kind, "deltanet") == 0 ? heads : 0, 1);
+    add_part(f, SENNIT_PART(part, SENNIT_ROLE_DT), kind && strcmp(kind, "mamba2") == 0 ? heads : 0, 1);
     if (f->n_heads == 0) {
         bool conv_only = kind && heads == 0;
         f->n_heads = c->n_kv_heads ? c->n_kv_heads : c->mla.d_latent ? 4 : kind && heads ? heads : conv_only;
@@ -41,7 +41,7 @@ static void add_parts(struct feed *f, const struct sennit_cache_config *c, bool 
     if (c->index.n_heads * c->index.d_index > f->n_index)
         f->n_index = c->index.n_heads * c->index.d_index;
     for (uint32_t i = 0; composed && i < c->n_inner; i++)
-        add_parts(f, &c->inner[i], true);
+        add_parts(f, &c->inner[i], i, false);
 }
 
 static void shape(struct sennit_cache_config *c, uint32_t n_kv_heads, uint32_t d)
@@ -86,7 +86,7 @@ sennit_status feed_open(struct feed *f, const char *family, struct sennit_pool *
             return status;
         f->config.source = f->source;
     }
-    add_parts(f, &f->config, f->info.composed);
+    add_parts(f, &f->config, 0, f->info.composed);
     size_t widest = 1;
     for (uint32_t i = 0; i < f->n_parts; i++) {
         size_t width = (size_t)f->parts[i].n_heads * f->parts[i].d;

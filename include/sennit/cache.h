@@ -118,10 +118,15 @@ struct sennit_cache_config {
          * or one made from it (a batch, a clone). NULL = own indexer. */
         const struct sennit_cache *from;
     } index;
-    /* Parts and inner storage: [n_inner], copied at creation. "composed": each with its role. */
+    /* Parts and inner storage: [n_inner], copied at creation.
+     * "composed": 1 to 8 parts, each a whole cache of any other family with its own role. Rows, steps and rounds are
+     * of all of them together. max_tokens, max_span, round_depth and n_snapshots are the whole's, and hold for every
+     * part that leaves them 0; a part's own max_tokens bounds the whole, the others may only be larger than the
+     * whole's. */
     const struct sennit_cache_config *inner;
     uint32_t n_inner;
-    const char *role;                     /* of a part in its "composed" */
+    const char *role;  /* of a part in its "composed": 1 to 31 of a-z, 0-9, '_' and '-'; copied */
+    const char *reads; /* of a part: the role of the earlier part that it reads, in place of index.from or source */
     const struct sennit_cache *source;    /* "donor": the cache that it reads. Borrowed, outlives this one */
     /* A family from outside the library (sennit/family.h), borrowed: it outlives all that is made with it. `family`
      * is then NULL or its name. NULL = one of the library's. */
@@ -162,7 +167,7 @@ struct sennit_cache_family_info {
     bool replays_rounds;  /* a rolled-back round runs the tokens that it keeps again; false: drops the others */
     bool donor_rows;      /* capture_donor_rows gives planes */
     bool donor_attention; /* capture_donor_attention gives a view */
-    bool composed;        /* made of parts: trimmable and publish are the example's, another's what its parts allow */
+    bool composed;        /* made of parts: all that follows from them is the example's here */
     bool precision_change; /* max_append_tokens, floors and prefill maintenance are not those of a plain row */
     bool bounded_span;     /* a span above max_span (in a round: above round_depth, where that is more) is refused */
     bool left_pads;        /* left_pad can be above 0 */
@@ -219,14 +224,18 @@ SENNIT_API bool sennit_cache_can_publish_row(const struct sennit_cache *cache, u
  * scheduler cuts spans there: a longer one is SENNIT_RANGE. 0 where the change is due and may not be made: between
  * begin_prefill and end_prefill, and in a verify round that began below it. */
 SENNIT_API uint64_t sennit_cache_max_append_tokens(const struct sennit_cache *cache, uint32_t row);
+/* The longest prefix of at most `tokens` tokens from which a new row can go on bit-exactly: what clone, and trim to
+ * that length, give. In a "composed" cache the minimum over its parts at a boundary that every part can restore; 0
+ * where there is none but the empty one. To be asked with the length that a prompt has in common with a row. */
+SENNIT_API uint64_t sennit_cache_reusable_tokens(const struct sennit_cache *cache, uint32_t row, uint64_t tokens);
 /* Can trim drop tokens at all? */
 SENNIT_API bool sennit_cache_is_trimmable(const struct sennit_cache *cache);
 /* Stable storage identity: family, element types, geometry. Mandatory for every family; capability tests and disk
  * codecs compare it. A wrapper reports its own kind plus the inner kind. Borrowed, valid as long as the cache. */
 SENNIT_API const char *sennit_cache_signature(const struct sennit_cache *cache);
 
-/* What keys and values are stored as: "F16", "affine k8 v4 g32" ... ; what a donor's view is called. Borrowed, valid
- * as long as the cache. */
+/* What keys and values are stored as: "F16", "affine k8 v4 g32" ... ("composed": each part has its own); what a
+ * donor's view is called. Borrowed, valid as long as the cache. */
 SENNIT_API const char *sennit_cache_dtype(const struct sennit_cache *cache);
 
 /* One part of a composed cache. */
@@ -234,7 +243,8 @@ struct sennit_cache_part {
     const char *role;
     const struct sennit_cache *cache; /* borrowed */
 };
-/* The parts of a cache that is made of other storage: *parts (borrowed) and their count; 0 for a leaf. */
+/* The parts of a cache that is made of other storage: *parts (borrowed) and their count; 0 for a leaf. A part may be
+ * asked, leased (sennit_cache_state) and captured (the whole has no donors) on its own. */
 SENNIT_API uint32_t sennit_cache_composed(const struct sennit_cache *cache, const struct sennit_cache_part **parts);
 
 /* ---- rows ---------------------------------------------------------------------------------------------------- */
@@ -299,6 +309,7 @@ struct sennit_span_view {
     sennit_type type;
     uint32_t row;
     uint64_t pos, n_tokens; /* positions that it covers */
+    uint32_t part;          /* of a "composed" cache */
     const void *data;
     size_t n_bytes;
     /* "padded": data is [n_kv_heads][n_columns][head dimension], position pos at column `column`, which is the row's
@@ -403,21 +414,30 @@ typedef enum sennit_role {
     SENNIT_ROLE_DECAY,
     SENNIT_ROLE_BETA,
     SENNIT_ROLE_DT,
-    SENNIT_ROLE_COUNT
+    SENNIT_ROLE_COUNT,
+    SENNIT_ROLE_OF_PART = 0x7FFFFFFF /* room for SENNIT_PART */
 } sennit_role;
+/* A role of one part of a "composed" cache, by its index in sennit_cache_composed, for append_tile. */
+#define SENNIT_PART(part, role) ((sennit_role)((unsigned)(role) | (unsigned)(part) << 8))
 
 /* Opens a step: checks the spans (each row at most once) and reserves everything that the step needs, the attention's
  * scratch for n_heads query heads included. The only call of the step that can fail; SENNIT_RANGE past max_tokens or,
  * in a round, past round_depth; SENNIT_NOMEM; SENNIT_STATE while a step is open. The spans are copied.
  * The caches of a pool share the scratch: begin the steps of all of them before the first attend_plan, and plan, run
  * and merge one cache after the other. A begin that must grow the scratch while another cache's plan is in it is
- * SENNIT_STATE. "mla-dsa" with index.from: SENNIT_STATE unless the
- * layer that it names has a step of the same spans open and not yet planned. */
+ * SENNIT_STATE. "mla-dsa" with index.from: SENNIT_STATE unless the layer that it names has a step of the same spans
+ * open and not yet planned. */
 SENNIT_API sennit_status sennit_cache_append_begin(struct sennit_cache *cache, const struct sennit_span *spans,
                                                    uint32_t n_spans, uint32_t n_heads, struct sennit_error *err);
+/* The same where the parts of a "composed" cache differ in heads: n_heads[i] for part i of n_parts. append_begin
+ * hands one number to all of them. A leaf has one part. */
+SENNIT_API sennit_status sennit_cache_append_begin_parts(struct sennit_cache *cache, const struct sennit_span *spans,
+                                                         uint32_t n_spans, const uint32_t *n_heads, uint32_t n_parts,
+                                                         struct sennit_error *err);
 /* Stores heads first_head .. first_head + n_heads - 1 of tokens `token` .. `token + n_tokens - 1` of one span (token
  * counted within the span). data: f32, head h of token t at data + t * token_stride + h * head dimension, h counted
- * from 0. Every (token, head, role) exactly once per step, from any thread. */
+ * from 0. Every (token, head, role) exactly once per step, from any thread; in a "composed" cache every one of every
+ * part, with SENNIT_PART. */
 SENNIT_API void sennit_cache_append_tile(struct sennit_cache *cache, uint32_t span, uint32_t token, uint32_t n_tokens,
                                          sennit_role role, uint32_t first_head, uint32_t n_heads, const float *data,
                                          size_t token_stride, uint32_t worker);
@@ -440,6 +460,7 @@ struct sennit_attend_inputs {
     /* "mla-dsa" with an indexer: f32 [n_index_heads][d_index], rotated, and [n_index_heads], scaled as the model
      * says, of token t at t times that many floats. NULL in families without. */
     const float *index_query, *index_weight;
+    uint32_t part;       /* "composed": whose attention this is; 0 in a leaf */
     float scale;
     float soft_cap;      /* 0 = none */
     const float *sinks;  /* f32 [n_heads] learned sink logits, or NULL */
@@ -448,8 +469,9 @@ struct sennit_attend_inputs {
 };
 /* Plans the attention of the open step; the inputs are copied (the pointers, not what they point to, which must be
  * valid while items run). *n_items may run in any order on any thread once all appended tiles are in; then, after
- * all items, *n_merges likewise. Nothing in an item depends on who runs it. Owner's thread. Cannot fail: append_begin
- * reserved what it needs. */
+ * all items, *n_merges likewise. "composed": once per part that wants attention, each after the items and
+ * merges of the one before, in the order of the parts where one reads another. Nothing in an item depends on who runs
+ * it. Owner's thread. Cannot fail: append_begin reserved what it needs. */
 SENNIT_API void sennit_cache_attend_plan(struct sennit_cache *cache, const struct sennit_attend_inputs *inputs,
                                          uint32_t *n_items, uint32_t *n_merges);
 /* worker: 0 .. n_workers - 1 of the pool, distinct for threads that run at once. */

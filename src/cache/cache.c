@@ -42,6 +42,28 @@ static const struct sn_family *find_family(const struct sennit_cache_config *con
     return NULL;
 }
 
+sennit_status sn_cache_sign(struct sennit_cache *cache, const char *signature, struct sennit_error *err)
+{
+    if (strlen(signature) >= SN_SIGNATURE_BYTES - 1)
+        return sn_fail(err, SENNIT_INVALID, "cache config: the signature is longer than %d bytes: '%s'",
+                       SN_SIGNATURE_BYTES - 2, signature);
+    return sn_lineage_create(&cache->lineage, cache->pool->heap, signature, err);
+}
+
+/* What a cache is: as the one that it is made like, or as its family says. */
+static sennit_status identify(struct sennit_cache *cache, const struct sennit_cache *like, struct sennit_error *err)
+{
+    char signature[SN_SIGNATURE_BYTES];
+    if (like) {
+        cache->lineage = sn_lineage_ref(like->lineage);
+        return SENNIT_OK;
+    }
+    if (!cache->ops->signature)
+        return SENNIT_OK;
+    cache->ops->signature(&cache->config, signature, sizeof signature);
+    return sn_cache_sign(cache, signature, err);
+}
+
 static sennit_status new_cache(const struct sn_family *ops, struct sennit_pool *pool,
                                const struct sennit_cache_config *config, const struct sennit_cache *like,
                                struct sennit_cache **out, struct sennit_error *err)
@@ -58,14 +80,12 @@ static sennit_status new_cache(const struct sn_family *ops, struct sennit_pool *
     if (cache->config.max_span == 0)
         cache->config.max_span = 1;
     cache->shape = (struct sn_attend_shape){.n_kv_heads = config->n_kv_heads, .d_k = config->d_k, .d_v = config->d_v};
-    if (like)
-        memcpy(cache->signature, like->signature, sizeof cache->signature);
-    else
-        ops->signature(&cache->config, cache->signature, sizeof cache->signature);
     pool->n_live++;
-    if (like && ops->inherit)
+    sennit_status status = identify(cache, like, err);
+    if (status == SENNIT_OK && like && ops->inherit)
         ops->inherit(cache, like);
-    sennit_status status = ops->init ? ops->init(cache, err) : SENNIT_OK;
+    if (status == SENNIT_OK && ops->init)
+        status = ops->init(cache, err);
     if (status != SENNIT_OK) {
         sennit_cache_dispose(&cache);
         return status;
@@ -117,13 +137,53 @@ sennit_status sennit_cache_create(struct sennit_cache **out, struct sennit_pool 
     struct sennit_cache *cache = NULL;
     SN_TRY(new_cache(ops, pool, config, NULL, &cache, err));
     sennit_status status = sn_cache_reserve_rows(cache, n_rows, err);
+    if (status == SENNIT_OK && n_rows > 0)
+        status = sn_cache_take_row(cache, NULL, 0, err);
     if (status != SENNIT_OK) {
         sennit_cache_dispose(&cache);
         return status;
     }
-    cache->n_rows = n_rows; /* a fresh row is all zeros */
     *out = cache;
     return SENNIT_OK;
+}
+
+static struct sennit_cache_family_info info_of(const struct sn_family *ops)
+{
+    return (struct sennit_cache_family_info){
+        .name = ops->name,
+        .fields = ops->takes,
+        .trimmable = ops->trimmable,
+        .replays_rounds = ops->round_rollback != NULL,
+        .donor_rows = !ops->no_planes,
+        .donor_attention = ops->donor_attend != NULL,
+        .precision_change = ops->max_append != NULL,
+        .bounded_span = ops->bounded_span,
+        .left_pads = ops->left_pad != NULL,
+        .copies_rows = ops->copies_rows,
+        .publish = !ops->trimmable    ? SENNIT_PUBLISH_EXACT
+                   : ops->can_publish ? SENNIT_PUBLISH_RETAINED
+                                      : SENNIT_PUBLISH_ANY,
+        .example = ops->example,
+    };
+}
+
+/* What an example's parts allow together. */
+static void join_parts(struct sennit_cache_family_info *info)
+{
+    const struct sennit_cache_config *example = info->example;
+    info->composed = info->trimmable = true;
+    info->replays_rounds = info->precision_change = info->left_pads = false;
+    info->publish = SENNIT_PUBLISH_ANY;
+    for (uint32_t i = 0; i < example->n_inner; i++) {
+        struct sennit_cache_family_info part = info_of(sn_family_of(&example->inner[i]));
+        info->trimmable &= part.trimmable;
+        info->replays_rounds |= part.replays_rounds;
+        info->precision_change |= part.precision_change;
+        info->bounded_span |= part.bounded_span;
+        info->left_pads |= part.left_pads;
+        info->copies_rows |= part.copies_rows;
+        info->publish = part.publish > info->publish ? part.publish : info->publish;
+    }
 }
 
 sennit_status sennit_cache_family_info(const char *name, struct sennit_cache_family_info *out,
@@ -134,33 +194,21 @@ sennit_status sennit_cache_family_info(const char *name, struct sennit_cache_fam
     const struct sn_family *ops = find_family(&(struct sennit_cache_config){.family = name}, err);
     if (!ops)
         return SENNIT_NOT_FOUND;
-    *out = (struct sennit_cache_family_info){
-        .name = ops->name,
-        .fields = ops->takes,
-        .trimmable = ops->trimmable,
-        .replays_rounds = ops->round_rollback != NULL,
-        .donor_rows = !ops->no_planes,
-        .donor_attention = ops->donor_attend != NULL,
-        .composed = ops->composed != NULL,
-        .precision_change = ops->max_append != NULL,
-        .bounded_span = ops->bounded_span,
-        .left_pads = ops->left_pad != NULL,
-        .copies_rows = ops->copies_rows,
-        .publish = !ops->trimmable    ? SENNIT_PUBLISH_EXACT
-                   : ops->can_publish ? SENNIT_PUBLISH_RETAINED
-                                      : SENNIT_PUBLISH_ANY,
-        .example = ops->example,
-    };
+    *out = info_of(ops);
+    if (ops->composed)
+        join_parts(out);
     return SENNIT_OK;
 }
 
-static void drop_rows(struct sennit_cache *cache)
+void sn_cache_drop_rows(struct sennit_cache *cache, uint32_t n_rows)
 {
-    for (uint32_t i = 0; i < cache->n_rows; i++) {
-        cache->ops->row_drop(cache, &cache->rows[i]);
-        cache->rows[i] = (struct sn_row){0};
+    while (cache->n_rows > n_rows) {
+        struct sn_row *row = &cache->rows[--cache->n_rows];
+        cache->ops->row_drop(cache, row);
+        *row = (struct sn_row){0};
     }
-    cache->n_rows = 0;
+    if (cache->ops->keep_rows)
+        cache->ops->keep_rows(cache, NULL, n_rows);
 }
 
 void sennit_cache_dispose(struct sennit_cache **pointer)
@@ -171,10 +219,11 @@ void sennit_cache_dispose(struct sennit_cache **pointer)
     *pointer = NULL;
     if (cache->step.open)
         sennit_cache_append_abort(cache);
-    drop_rows(cache);
+    sn_cache_drop_rows(cache, 0);
     if (cache->ops->release)
         cache->ops->release(cache);
     struct sennit_pool *pool = cache->pool;
+    sn_lineage_drop(cache->lineage);
     sn_free(pool->heap, SN_USE_MISC, cache->rows, cache->cap_rows * sizeof *cache->rows);
     sn_free(pool->heap, SN_USE_MISC, cache->spare, cache->cap_rows * sizeof *cache->spare);
     sn_free(pool->heap, SN_USE_MISC, cache->step.spans, cache->step.cap_spans * sizeof *cache->step.spans);
@@ -262,6 +311,18 @@ bool sennit_cache_can_publish_row(const struct sennit_cache *cache, uint32_t row
     return tokens >= cache->rows[row].floor && tokens <= cache->rows[row].n_tokens;
 }
 
+/* What can be published of a leaf is every length from some one up to its count, so the longest that is wanted
+ * decides; of a whole, what all parts can give. */
+uint64_t sennit_cache_reusable_tokens(const struct sennit_cache *cache, uint32_t row, uint64_t tokens)
+{
+    const struct sennit_cache_part *parts;
+    uint64_t n = sennit_cache_row_offset(cache, row);
+    n = tokens < n ? tokens : n;
+    for (uint32_t i = 0, n_parts = sennit_cache_composed(cache, &parts); i < n_parts; i++)
+        n = sennit_cache_reusable_tokens(parts[i].cache, row, n);
+    return sennit_cache_can_publish_row(cache, row, n) ? n : 0;
+}
+
 uint64_t sennit_cache_max_append_tokens(const struct sennit_cache *cache, uint32_t row)
 {
     return cache->ops->max_append && row < cache->n_rows ? cache->ops->max_append(cache, row) : SENNIT_UNBOUNDED;
@@ -269,12 +330,17 @@ uint64_t sennit_cache_max_append_tokens(const struct sennit_cache *cache, uint32
 
 bool sennit_cache_is_trimmable(const struct sennit_cache *cache)
 {
-    return cache->ops->trimmable;
+    return sn_cache_trimmable(cache);
+}
+
+bool sn_cache_trimmable(const struct sennit_cache *cache)
+{
+    return cache->ops->trimmable && (!cache->ops->can_trim || cache->ops->can_trim(cache));
 }
 
 const char *sennit_cache_signature(const struct sennit_cache *cache)
 {
-    return cache->signature;
+    return cache->lineage->signature;
 }
 
 const char *sennit_cache_dtype(const struct sennit_cache *cache)
@@ -308,12 +374,16 @@ static struct sn_row row_like(const struct sn_row *src)
     return (struct sn_row){.n_tokens = src->n_tokens, .floor = src->floor, .n_last = src->n_last};
 }
 
-/* Appends a copy of one row; there is room. */
-static sennit_status take_row(struct sennit_cache *cache, const struct sn_row *src, struct sennit_error *err)
+sennit_status sn_cache_take_row(struct sennit_cache *cache, const struct sennit_cache *source, uint32_t row,
+                                struct sennit_error *err)
 {
     struct sn_row *dst = &cache->rows[cache->n_rows];
-    *dst = row_like(src);
-    sennit_status status = cache->ops->row_copy(cache, src, dst, err);
+    sennit_status status = SENNIT_OK;
+    *dst = source ? row_like(&source->rows[row]) : (struct sn_row){0};
+    if (cache->ops->take_row)
+        status = cache->ops->take_row(cache, source, row, err);
+    else if (source)
+        status = cache->ops->row_copy(cache, &source->rows[row], dst, err);
     if (status != SENNIT_OK)
         *dst = (struct sn_row){0};
     else
@@ -321,14 +391,25 @@ static sennit_status take_row(struct sennit_cache *cache, const struct sn_row *s
     return status;
 }
 
+/* Of caches of one signature: whether families from outside are the same objects, in all parts. */
+static bool same_families(const struct sennit_cache *a, const struct sennit_cache *b)
+{
+    const struct sennit_cache_part *x, *y;
+    uint32_t n = sennit_cache_composed(a, &x);
+    for (uint32_t i = 0; i < n && i < sennit_cache_composed(b, &y); i++)
+        if (!same_families(x[i].cache, y[i].cache))
+            return false;
+    return a->config.external == b->config.external;
+}
+
 static sennit_status check_source(const struct sennit_cache *cache, const struct sennit_cache *source, uint32_t i,
                                   struct sennit_error *err)
 {
     SN_TRY(sn_cache_idle(source, "merge_rows source", err));
-    if (strcmp(source->signature, cache->signature) != 0)
+    if (strcmp(source->lineage->signature, cache->lineage->signature) != 0)
         return sn_fail(err, SENNIT_INVALID, "merge_rows: source %u is '%s', this layout is '%s'", i,
-                       source->signature, cache->signature);
-    if (source->config.external != cache->config.external)
+                       source->lineage->signature, cache->lineage->signature);
+    if (!same_families(source, cache))
         return sn_fail(err, SENNIT_INVALID, "merge_rows: source %u is of another family that is called '%s' too", i,
                        source->config.family);
     if (source->pool != cache->pool)
@@ -359,6 +440,24 @@ static sennit_status merge_whole(struct sennit_cache *cache, const struct sennit
     return status;
 }
 
+sennit_status sn_cache_fill(struct sennit_cache *cache, const struct sennit_cache *const *sources, uint32_t n_sources,
+                            uint32_t n_rows, struct sennit_error *err)
+{
+    SN_TRY(sn_cache_reserve_rows(cache, n_rows, err));
+    if (cache->ops->merge)
+        return merge_whole(cache, sources, n_sources, n_rows, err);
+    for (uint32_t i = 0; i < n_sources; i++) {
+        for (uint32_t r = 0; r < sources[i]->n_rows; r++) {
+            sennit_status status = sn_cache_take_row(cache, sources[i], r, err);
+            if (status != SENNIT_OK) {
+                sn_cache_drop_rows(cache, 0);
+                return status;
+            }
+        }
+    }
+    return SENNIT_OK;
+}
+
 sennit_status sn_cache_snapshot(struct sennit_cache *to, const struct sennit_cache *from, struct sennit_error *err)
 {
     if (!from->ops->snapshot)
@@ -387,19 +486,7 @@ sennit_status sennit_cache_merge_rows(struct sennit_cache *cache, const struct s
     }
     if (total > UINT32_MAX)
         return sn_fail(err, SENNIT_RANGE, "merge_rows: %llu rows are too many", (unsigned long long)total);
-    SN_TRY(sn_cache_reserve_rows(cache, (uint32_t)total, err));
-    if (cache->ops->merge)
-        return merge_whole(cache, sources, n_sources, (uint32_t)total, err);
-    for (uint32_t i = 0; i < n_sources; i++) {
-        for (uint32_t r = 0; r < sources[i]->n_rows; r++) {
-            sennit_status status = take_row(cache, &sources[i]->rows[r], err);
-            if (status != SENNIT_OK) {
-                drop_rows(cache);
-                return status;
-            }
-        }
-    }
-    return SENNIT_OK;
+    return sn_cache_fill(cache, sources, n_sources, (uint32_t)total, err);
 }
 
 static sennit_status copy_out(const struct sennit_cache *cache, uint32_t row, struct sennit_cache **out,
@@ -413,7 +500,7 @@ static sennit_status copy_out(const struct sennit_cache *cache, uint32_t row, st
     SN_TRY(sn_cache_new_like(cache, &fresh, err));
     sennit_status status = sn_cache_reserve_rows(fresh, 1, err);
     if (status == SENNIT_OK)
-        status = take_row(fresh, &cache->rows[row], err);
+        status = sn_cache_take_row(fresh, cache, row, err);
     if (status != SENNIT_OK) {
         sennit_cache_dispose(&fresh);
         return status;
@@ -452,13 +539,10 @@ static sennit_status mark_rows(struct sennit_cache *cache, const uint32_t *list,
     return status;
 }
 
-sennit_status sennit_cache_filter_rows(struct sennit_cache *cache, const uint32_t *keep, uint32_t n_keep,
-                                       struct sennit_error *err)
+void sn_cache_keep_rows(struct sennit_cache *cache, const uint32_t *keep, uint32_t n_keep)
 {
-    SN_TRY(sn_cache_idle(cache, "filter_rows", err));
-    if (!keep && n_keep)
-        return sn_fail(err, SENNIT_INVALID, "filter_rows: keep is NULL");
-    SN_TRY(mark_rows(cache, keep, n_keep, "filter_rows", err));
+    for (uint32_t i = 0; i < n_keep; i++)
+        cache->rows[keep[i]].marked = true;
     for (uint32_t i = 0; i < n_keep; i++)
         cache->spare[i] = cache->rows[keep[i]];
     for (uint32_t i = 0; i < cache->n_rows; i++)
@@ -472,9 +556,31 @@ sennit_status sennit_cache_filter_rows(struct sennit_cache *cache, const uint32_
     cache->n_rows = n_keep;
     for (uint32_t i = 0; i < n_keep; i++)
         cache->rows[i].marked = false;
+    if (cache->ops->keep_rows)
+        cache->ops->keep_rows(cache, keep, n_keep);
     if (cache->ops->filtered)
         cache->ops->filtered(cache);
+}
+
+sennit_status sennit_cache_filter_rows(struct sennit_cache *cache, const uint32_t *keep, uint32_t n_keep,
+                                       struct sennit_error *err)
+{
+    SN_TRY(sn_cache_idle(cache, "filter_rows", err));
+    if (!keep && n_keep)
+        return sn_fail(err, SENNIT_INVALID, "filter_rows: keep is NULL");
+    SN_TRY(mark_rows(cache, keep, n_keep, "filter_rows", err));
+    sn_cache_keep_rows(cache, keep, n_keep);
     return SENNIT_OK;
+}
+
+void sn_cache_cut_row(struct sennit_cache *cache, uint32_t i, uint64_t n_tokens, void *spare)
+{
+    struct sn_row *row = &cache->rows[i];
+    uint64_t dropped = row->n_tokens - n_tokens;
+    if (dropped > 0 || spare)
+        cache->ops->trim_apply(cache, row, n_tokens, spare);
+    row->n_tokens = n_tokens;
+    row->n_last -= dropped < row->n_last ? dropped : row->n_last;
 }
 
 /* Cuts row i to length(i) tokens for every row, or changes nothing. spare[i].store holds what apply
@@ -494,14 +600,8 @@ static sennit_status cut_rows(struct sennit_cache *cache, length_fn length, cons
             return status;
         }
     }
-    for (uint32_t i = 0; i < cache->n_rows; i++) {
-        struct sn_row *row = &cache->rows[i];
-        uint64_t n_tokens = length(cache, i, arg), dropped = row->n_tokens - n_tokens;
-        if (dropped > 0 || cache->spare[i].store)
-            cache->ops->trim_apply(cache, row, n_tokens, cache->spare[i].store);
-        row->n_tokens = n_tokens;
-        row->n_last -= dropped < row->n_last ? dropped : row->n_last;
-    }
+    for (uint32_t i = 0; i < cache->n_rows; i++)
+        sn_cache_cut_row(cache, i, length(cache, i, arg), cache->spare[i].store);
     if (cache->ops->trimmed)
         cache->ops->trimmed(cache);
     return SENNIT_OK;
@@ -515,8 +615,8 @@ static uint64_t trimmed_length(const struct sennit_cache *cache, uint32_t row, c
 sennit_status sennit_cache_trim(struct sennit_cache *cache, uint64_t n, bool bypass, struct sennit_error *err)
 {
     SN_TRY(sn_cache_idle(cache, "trim", err));
-    if (!cache->ops->trimmable)
-        return sn_fail(err, SENNIT_UNSUPPORTED, "trim: family '%s' cannot drop tokens", cache->ops->name);
+    if (!sn_cache_trimmable(cache))
+        return sn_fail(err, SENNIT_UNSUPPORTED, "trim: a cache '%s' cannot drop tokens", cache->lineage->signature);
     for (uint32_t i = 0; i < cache->n_rows; i++) {
         const struct sn_row *row = &cache->rows[i];
         if (n > row->n_tokens || row->n_tokens - n < row->floor)
@@ -556,7 +656,7 @@ static sennit_status check_round(const struct sennit_cache *cache, const char *w
     return SENNIT_OK;
 }
 
-static void close_round(struct sennit_cache *cache)
+void sn_cache_close_round(struct sennit_cache *cache)
 {
     if (cache->ops->round_closed)
         cache->ops->round_closed(cache);
@@ -570,7 +670,7 @@ sennit_status sennit_cache_spec_round_commit(struct sennit_cache *cache, struct 
     SN_TRY(check_round(cache, "spec_round_commit", err));
     if (cache->ops->round_commit)
         cache->ops->round_commit(cache);
-    close_round(cache);
+    sn_cache_close_round(cache);
     return SENNIT_OK;
 }
 
@@ -590,11 +690,13 @@ sennit_status sennit_cache_spec_round_rollback(struct sennit_cache *cache, const
             return sn_fail(err, SENNIT_RANGE,
                            "spec_round_rollback: row %u cannot keep %llu of a window of %llu tokens", i,
                            (unsigned long long)keep[i], (unsigned long long)cache->rows[i].n_window);
+    if (cache->ops->round_prepare)
+        SN_TRY(cache->ops->round_prepare(cache, keep, err));
     if (cache->ops->round_rollback)
-        SN_TRY(cache->ops->round_rollback(cache, keep, err));
+        cache->ops->round_rollback(cache, keep);
     else
         SN_TRY(cut_rows(cache, kept_length, keep, err));
-    close_round(cache);
+    sn_cache_close_round(cache);
     return SENNIT_OK;
 }
 

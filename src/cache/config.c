@@ -64,6 +64,7 @@ sennit_status sn_config_only(const struct sennit_cache_config *c, uint32_t mask,
         {SN_CONFIG_INDEX, c->index.from != NULL, "index.from"},
         {SN_CONFIG_INNER, c->inner != NULL || c->n_inner != 0, "inner"},
         {SN_CONFIG_SOURCE, c->source != NULL, "source"},
+        {0, c->reads != NULL, "reads, outside of a composed cache,"},
     };
     SN_TRY(refuse(fields, SN_ARRAY_LEN(fields), c->family, mask, err));
     return check_recurrent(c, mask, err);

@@ -17,12 +17,11 @@
 #ifndef SN_FAMILY_H
 #define SN_FAMILY_H
 
+#include "cache/lineage.h"
 #include "cache/pool.h"
 
 /* Attention constants of docs/numerics.md: part of the numbers. */
 enum { SN_CHUNK_KEYS = 64, SN_SEGMENT_CHUNKS = 4, SN_SEGMENT_KEYS = SN_CHUNK_KEYS * SN_SEGMENT_CHUNKS };
-
-enum { SN_SIGNATURE_BYTES = 256 }; /* of the longest signature, its NUL included */
 
 struct sn_row {
     uint64_t n_tokens; /* committed by append_commit, an open round's window included */
@@ -45,7 +44,8 @@ struct sn_attend_shape {
 
 struct sn_cache_step {
     bool open, planned;
-    uint32_t n_heads; /* query heads */
+    uint32_t n_heads;           /* query heads */
+    const uint32_t *part_heads; /* within append_begin: of each part, or NULL: n_heads for every one */
     struct sennit_span *spans;
     uint32_t n_spans, cap_spans;
     struct sennit_attend_inputs in;
@@ -56,7 +56,7 @@ struct sennit_cache {
     const struct sn_family *ops;
     struct sennit_pool *pool;
     struct sennit_cache_config config; /* family: points to ops->name; max_span >= 1; max_tokens never 0 */
-    char signature[SN_SIGNATURE_BYTES];
+    struct sn_lineage *lineage; /* shared with all caches made like this one: who they are, and the signature */
     struct sn_attend_shape shape;
     struct sn_row *rows, *spare; /* [cap_rows] each, one allocation each */
     uint32_t n_rows, cap_rows;
@@ -91,6 +91,7 @@ struct sn_family {
 
     /* -- one cache -- */
     sennit_status (*check)(const struct sennit_cache_config *config, struct sennit_error *err);
+    /* Before init, of a cache that is not made like another one. May be NULL: init calls sn_cache_sign. */
     void (*signature)(const struct sennit_cache_config *config, char *out, size_t n_bytes);
     /* Fills the family's own fields, which are zero, from cache->config. May be NULL: there are
      * none. */
@@ -132,6 +133,16 @@ struct sn_family {
     void (*filtered)(struct sennit_cache *cache);
     void (*trimmed)(struct sennit_cache *cache);
 
+    /* -- a cache made of whole caches, which have its rows as their own. NULL, both: rows are stored as above. Such a
+     * cache has a merge too. take_row, into a cache without rows: a copy of the source's row in every part, or a
+     * fresh one where source is NULL. keep_rows leaves the listed ones in that order, which are checked; keep NULL:
+     * the first n_keep. row_copy is then not used, and row_drop has nothing to do. -- */
+    sennit_status (*take_row)(struct sennit_cache *cache, const struct sennit_cache *source, uint32_t row,
+                              struct sennit_error *err);
+    void (*keep_rows)(struct sennit_cache *cache, const uint32_t *keep, uint32_t n_keep);
+
+    /* May this one of a trimmable family be trimmed? May be NULL: yes. */
+    bool (*can_trim)(const struct sennit_cache *cache);
     /* -- trim, in two phases so that many rows change together or not at all. NULL where not
      * trimmable. prepare reserves what apply will need (*spare, NULL if nothing); apply consumes it
      * and cannot fail; discard gives it back. prepare refuses, with SENNIT_RANGE, what the row can no
@@ -142,11 +153,13 @@ struct sn_family {
     void (*trim_apply)(struct sennit_cache *cache, struct sn_row *row, uint64_t n_tokens, void *spare);
     void (*trim_discard)(struct sennit_cache *cache, void *spare);
 
-    /* -- rounds. May be NULL, all three: the common code rolls back by trim. keep was checked. --
-     */
+    /* -- rounds. May be NULL, all three: the common code rolls back by trim. keep was checked; rollback cannot fail,
+     * so that parts of one cache roll back together: round_begin reserves what it needs. -- */
     sennit_status (*round_begin)(struct sennit_cache *cache, struct sennit_error *err);
     void (*round_commit)(struct sennit_cache *cache);
-    sennit_status (*round_rollback)(struct sennit_cache *cache, const uint64_t *keep, struct sennit_error *err);
+    void (*round_rollback)(struct sennit_cache *cache, const uint64_t *keep);
+    /* Before rollback: what of it can fail. May be NULL: nothing. */
+    sennit_status (*round_prepare)(struct sennit_cache *cache, const uint64_t *keep, struct sennit_error *err);
     /* After either, rows at their final lengths, n_window still telling which rows grew. May be NULL: nothing was put
      * off while the round was open. */
     void (*round_closed)(struct sennit_cache *cache);
@@ -234,6 +247,25 @@ static inline uint64_t sn_row_body_bytes(const struct sennit_cache *cache, const
 sennit_status sn_stream_write(struct sennit_stream *stream, const void *data, size_t n_bytes,
                               struct sennit_error *err);
 sennit_status sn_stream_read(struct sennit_stream *stream, void *data, size_t n_bytes, struct sennit_error *err);
+
+/* From the init of a family without a `signature`, unless the cache has a layer already. SENNIT_INVALID when it is
+ * too long. */
+sennit_status sn_cache_sign(struct sennit_cache *cache, const char *signature, struct sennit_error *err);
+bool sn_cache_trimmable(const struct sennit_cache *cache);
+
+/* For families made of whole caches (cache.c). The caller has checked everything. */
+/* One more row, for which there is room: a copy of the source's, or a fresh one where source is NULL. */
+sennit_status sn_cache_take_row(struct sennit_cache *cache, const struct sennit_cache *source, uint32_t row,
+                                struct sennit_error *err);
+/* merge_rows, of sources that have n_rows in all. */
+sennit_status sn_cache_fill(struct sennit_cache *cache, const struct sennit_cache *const *sources, uint32_t n_sources,
+                            uint32_t n_rows, struct sennit_error *err);
+void sn_cache_keep_rows(struct sennit_cache *cache, const uint32_t *keep, uint32_t n_keep);
+/* The last rows go; n_rows stay. */
+void sn_cache_drop_rows(struct sennit_cache *cache, uint32_t n_rows);
+/* trim_apply, where there is something to apply, and the row's counts. */
+void sn_cache_cut_row(struct sennit_cache *cache, uint32_t row, uint64_t n_tokens, void *spare);
+void sn_cache_close_round(struct sennit_cache *cache);
 
 /* Rows of a cache, for donors and streams (cache.c): an empty cache like `like`, and room for n
  * rows. */

@@ -11,6 +11,7 @@
 struct dsa {
     struct sn_mla mla; /* first */
     struct sn_selection *selection;
+    struct sn_lineage *source; /* whose step is read; NULL: own indexer */
     sn_index_fn index;
     enum sn_kernel_id index_id;
 };
@@ -89,6 +90,16 @@ static void dsa_inherit(struct sennit_cache *cache, const struct sennit_cache *l
     struct dsa *c = dsa_of(cache);
     c->selection = dsa_of(like)->selection;
     c->selection->n_refs++;
+    if (dsa_of(like)->source)
+        c->source = sn_lineage_ref(dsa_of(like)->source);
+}
+
+/* From a cache with an indexer, or from another reader of one. */
+static void dsa_tie(struct dsa *c, const struct sennit_cache *from)
+{
+    dsa_inherit(&c->mla.paged.base, from);
+    if (!c->source)
+        c->source = sn_lineage_ref(from->lineage);
 }
 
 static sennit_status dsa_init(struct sennit_cache *cache, struct sennit_error *err)
@@ -97,7 +108,7 @@ static sennit_status dsa_init(struct sennit_cache *cache, struct sennit_error *e
     const struct sennit_cache_config *config = &cache->config;
     bool wide = config->index.type == SENNIT_F32;
     if (!c->selection && reads(cache))
-        dsa_inherit(cache, config->index.from);
+        dsa_tie(c, config->index.from);
     if (!c->selection)
         SN_TRY(sn_selection_create(&c->selection, cache->pool->heap, err));
     c->index = wide ? cache->pool->kernels->index_f32 : cache->pool->kernels->index_f16;
@@ -110,6 +121,7 @@ static sennit_status dsa_init(struct sennit_cache *cache, struct sennit_error *e
 static void dsa_release(struct sennit_cache *cache)
 {
     sn_selection_drop(dsa_of(cache)->selection);
+    sn_lineage_drop(dsa_of(cache)->source);
     sn_paged_release(cache);
 }
 
@@ -117,25 +129,24 @@ static void dsa_release(struct sennit_cache *cache)
 
 static sennit_status dsa_step_begin(struct sennit_cache *cache, struct sennit_error *err)
 {
-    struct sn_selection *selection = dsa_of(cache)->selection;
-    if (!reads(cache)) {
-        SN_TRY(sn_paged_step_begin(cache, err));
-        sn_selection_open(selection, cache);
-        return SENNIT_OK;
-    }
-    SN_TRY(sn_selection_claim(selection, cache, cache->config.index.top_k, err));
-    sennit_status status = sn_paged_step_begin(cache, err);
+    struct dsa *c = dsa_of(cache);
+    if (!c->source)
+        return sn_paged_step_begin(cache, err);
+    SN_TRY(sn_lineage_claim(c->source, cache, "index.from", err));
+    sennit_status status = SENNIT_OK;
+    if (c->source->n_claims == 1)
+        status = sn_selection_reserve(c->selection, &cache->step, cache->config.index.top_k, err);
+    if (status == SENNIT_OK)
+        status = sn_paged_step_begin(cache, err);
     if (status != SENNIT_OK)
-        sn_selection_release(selection);
+        sn_lineage_release(c->source);
     return status;
 }
 
 static void leave(struct sennit_cache *cache)
 {
-    if (reads(cache))
-        sn_selection_release(dsa_of(cache)->selection);
-    else
-        sn_selection_close(dsa_of(cache)->selection, cache);
+    if (dsa_of(cache)->source)
+        sn_lineage_release(dsa_of(cache)->source);
 }
 
 static void dsa_step_commit(struct sennit_cache *cache)

@@ -322,15 +322,12 @@ static void roll_back(struct sn_recurrent *c, uint32_t i, uint64_t keep)
     row->n_last -= dropped < row->n_last ? dropped : row->n_last;
 }
 
-static sennit_status recurrent_round_rollback(struct sennit_cache *cache, const uint64_t *keep,
-                                              struct sennit_error *err)
+static void recurrent_round_rollback(struct sennit_cache *cache, const uint64_t *keep)
 {
-    (void)err;
     struct sn_recurrent *c = mutable_recurrent(cache);
     for (uint32_t i = 0; i < c->n_rounds; i++)
         roll_back(c, i, keep[i]);
     rounds_release(c);
-    return SENNIT_OK;
 }
 
 /* ---- bytes and questions --------------------------------------------------------------------------------------- */

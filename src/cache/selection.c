@@ -29,35 +29,8 @@ void sn_selection_drop(struct sn_selection *s)
     sn_free(s->heap, SN_USE_MISC, s, sizeof *s);
 }
 
-void sn_selection_open(struct sn_selection *s, const struct sennit_cache *source)
-{
-    s->n_open++;
-    if (s->n_claims == 0)
-        s->writer = source;
-}
-
-void sn_selection_close(struct sn_selection *s, const struct sennit_cache *source)
-{
-    assert(s->n_open > 0);
-    s->n_open--;
-    if (s->writer == source)
-        s->writer = NULL;
-}
-
-static bool same_spans(const struct sn_cache_step *a, const struct sn_cache_step *b)
-{
-    if (a->n_spans != b->n_spans)
-        return false;
-    for (uint32_t i = 0; i < a->n_spans; i++)
-        if (a->spans[i].row != b->spans[i].row || a->spans[i].pos != b->spans[i].pos ||
-            a->spans[i].n_tokens != b->spans[i].n_tokens)
-            return false;
-    return true;
-}
-
-/* Lists of all tokens of the step, none of them filled in. */
-static sennit_status reserve(struct sn_selection *s, const struct sn_cache_step *step, uint32_t top_k,
-                             struct sennit_error *err)
+sennit_status sn_selection_reserve(struct sn_selection *s, const struct sn_cache_step *step, uint32_t top_k,
+                                   struct sennit_error *err)
 {
     size_t n_tokens = 0, longest = 0;
     for (uint32_t i = 0; i < step->n_spans; i++) {
@@ -82,36 +55,6 @@ static sennit_status reserve(struct sn_selection *s, const struct sn_cache_step 
     return SENNIT_OK;
 }
 
-sennit_status sn_selection_claim(struct sn_selection *s, const struct sennit_cache *reader, uint32_t top_k,
-                                 struct sennit_error *err)
-{
-    if (!s->writer || s->n_open != 1)
-        return sn_fail(
-            err, SENNIT_STATE,
-            "append_begin: the layer whose selection is to be read (index.from) has %u steps open, not one; "
-            "begin its step first",
-            s->n_open);
-    if (!same_spans(&s->writer->step, &reader->step))
-        return sn_fail(err, SENNIT_STATE,
-                       "append_begin: the spans differ from those of the layer whose selection is "
-                       "to be read (index.from)");
-    if (s->writer->step.planned)
-        return sn_fail(
-            err, SENNIT_STATE,
-            "append_begin: the attention of the layer whose selection is to be read (index.from) is planned "
-            "already: begin all steps before the first plan");
-    if (s->n_claims == 0)
-        SN_TRY(reserve(s, &reader->step, top_k, err));
-    s->n_claims++;
-    return SENNIT_OK;
-}
-
-void sn_selection_release(struct sn_selection *s)
-{
-    assert(s->n_claims > 0);
-    s->n_claims--;
-}
-
 /* Which of the step's tokens that is, counted span by span. */
 static size_t token_of(const struct sn_cache_step *step, uint32_t row, uint64_t pos)
 {
@@ -125,7 +68,7 @@ static size_t token_of(const struct sn_cache_step *step, uint32_t row, uint64_t 
 void sn_selection_store(struct sn_selection *s, const struct sennit_cache *source, uint32_t row, uint64_t pos,
                         const uint32_t *list, uint32_t n)
 {
-    if (s->writer != source || s->n_claims == 0)
+    if (source->lineage->writer != source || source->lineage->n_claims == 0)
         return;
     size_t token = token_of(&source->step, row, pos);
     assert(n <= s->width);

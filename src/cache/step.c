@@ -60,11 +60,9 @@ static sennit_status keep_spans(struct sennit_cache *cache, const struct sennit_
     return SENNIT_OK;
 }
 
-sennit_status sennit_cache_append_begin(struct sennit_cache *cache, const struct sennit_span *spans, uint32_t n_spans,
-                                        uint32_t n_heads, struct sennit_error *err)
+static sennit_status begin(struct sennit_cache *cache, const struct sennit_span *spans, uint32_t n_spans,
+                           uint32_t n_heads, const uint32_t *part_heads, struct sennit_error *err)
 {
-    if (!cache || (!spans && n_spans))
-        return sn_fail(err, SENNIT_INVALID, "append_begin: the cache or the spans are NULL");
     if (cache->step.open)
         return sn_fail(err, SENNIT_STATE, "append_begin: a step is open; commit or abort it first");
     if (n_spans == 0)
@@ -75,10 +73,36 @@ sennit_status sennit_cache_append_begin(struct sennit_cache *cache, const struct
     SN_TRY(check_spans(cache, spans, n_spans, err));
     SN_TRY(keep_spans(cache, spans, n_spans, err));
     cache->step.n_heads = n_heads;
-    SN_TRY(cache->ops->step_begin(cache, err));
+    cache->step.part_heads = part_heads;
+    sennit_status status = cache->ops->step_begin(cache, err);
+    cache->step.part_heads = NULL;
+    if (status != SENNIT_OK)
+        return status;
     cache->step.open = true;
     cache->step.planned = false;
+    sn_lineage_open(cache->lineage, cache);
     return SENNIT_OK;
+}
+
+sennit_status sennit_cache_append_begin(struct sennit_cache *cache, const struct sennit_span *spans, uint32_t n_spans,
+                                        uint32_t n_heads, struct sennit_error *err)
+{
+    if (!cache || (!spans && n_spans))
+        return sn_fail(err, SENNIT_INVALID, "append_begin: the cache or the spans are NULL");
+    return begin(cache, spans, n_spans, n_heads, NULL, err);
+}
+
+sennit_status sennit_cache_append_begin_parts(struct sennit_cache *cache, const struct sennit_span *spans,
+                                              uint32_t n_spans, const uint32_t *n_heads, uint32_t n_parts,
+                                              struct sennit_error *err)
+{
+    if (!cache || (!spans && n_spans) || !n_heads)
+        return sn_fail(err, SENNIT_INVALID, "append_begin_parts: the cache, the spans or n_heads are NULL");
+    uint32_t own = sennit_cache_composed(cache, NULL);
+    if (n_parts != (own ? own : 1))
+        return sn_fail(err, SENNIT_INVALID, "append_begin_parts: query heads of %u parts for a cache of %u", n_parts,
+                       own ? own : 1);
+    return begin(cache, spans, n_spans, n_heads[0], own ? n_heads : NULL, err);
 }
 
 void sennit_cache_append_tile(struct sennit_cache *cache, uint32_t span, uint32_t token, uint32_t n_tokens,
@@ -98,6 +122,7 @@ static void close_step(struct sennit_cache *cache)
     cache->step.planned = false;
     if (cache->pool->planner == cache)
         cache->pool->planner = NULL;
+    sn_lineage_close(cache->lineage, cache);
 }
 
 void sennit_cache_append_commit(struct sennit_cache *cache)
@@ -127,7 +152,7 @@ void sennit_cache_append_abort(struct sennit_cache *cache)
 void sennit_cache_attend_plan(struct sennit_cache *cache, const struct sennit_attend_inputs *inputs,
                               uint32_t *n_items, uint32_t *n_merges)
 {
-    assert(cache->step.open);
+    assert(cache->step.open && (inputs->part == 0 || inputs->part < sennit_cache_composed(cache, NULL)));
     cache->step.in = *inputs;
     cache->step.planned = true;
     cache->pool->planner = cache;

@@ -58,13 +58,13 @@ sennit_status sn_stream_read(struct sennit_stream *stream, void *data, size_t n_
 static sennit_status write_record(const struct sennit_cache *cache, const struct sn_row *row, struct sennit_stream *s,
                                   struct sennit_error *err)
 {
-    uint32_t n_signature = (uint32_t)strlen(cache->signature);
+    uint32_t n_signature = (uint32_t)strlen(cache->lineage->signature);
     uint32_t head[3] = {VERSION, SENNIT_NUMERICS, n_signature};
     uint64_t body = sn_row_body_bytes(cache, row);
     uint64_t lengths[3] = {row->n_tokens, row->floor, body};
     SN_TRY(sn_stream_write(s, MAGIC, sizeof MAGIC, err));
     SN_TRY(sn_stream_write(s, head, sizeof head, err));
-    SN_TRY(sn_stream_write(s, cache->signature, n_signature, err));
+    SN_TRY(sn_stream_write(s, cache->lineage->signature, n_signature, err));
     SN_TRY(sn_stream_write(s, lengths, sizeof lengths, err));
     return cache->ops->save_body(cache, row, s, err);
 }
@@ -104,8 +104,9 @@ static sennit_status read_head(const struct sennit_cache *like, struct sennit_st
     if (head[1] != SENNIT_NUMERICS)
         return sn_fail(err, SENNIT_INVALID, "saved row of numeric specification %u; this library computes by %d",
                        head[1], SENNIT_NUMERICS);
-    if (strlen(signature) != head[2] || strcmp(signature, like->signature) != 0)
-        return sn_fail(err, SENNIT_INVALID, "saved row of kind '%s'; this cache is '%s'", signature, like->signature);
+    if (strlen(signature) != head[2] || strcmp(signature, like->lineage->signature) != 0)
+        return sn_fail(err, SENNIT_INVALID, "saved row of kind '%s'; this cache is '%s'", signature,
+                       like->lineage->signature);
     return SENNIT_OK;
 }
 

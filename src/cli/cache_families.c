@@ -58,7 +58,7 @@ static const struct {
 struct entry {
     struct sennit_cache_family_info info;
     bool fits;
-    char signature[256];
+    char signature[1024];
     uint64_t bytes_per_token, storage_bytes;
     struct sennit_error refusal; /* where it does not fit */
 };
@@ -260,7 +260,7 @@ static void print_notes(const struct sennit_cache_family_info *f)
         bool set;
         const char *note;
     } notes[] = {
-        {f->composed, "made of parts, which decide"},
+        {f->composed, "made of parts"},
         {!f->composed && (f->fields & SENNIT_FIELDS_INNER), "inner family"},
         {f->fields & SENNIT_FIELDS_SOURCE, "reads another cache"},
         {f->precision_change, "precision changes"},

@@ -1,4 +1,5 @@
-/* conformance --family F --ops N --seed S [--load OBJECT] [--type f32|f16|bf16] [--hostile] [--wrong N] [--verbose];
+/* conformance --family F --ops N --seed S [--load OBJECT] [--type f32|f16|bf16] [--hostile]
+ * [--wrong N | --fault N] [--verbose];
  * installed as sennit-conformance.
  *
  * Random operations over random geometries. After each one the accounting equals the allocator's;
@@ -7,8 +8,9 @@
  * within its bound; stored state equals solo replay's, one row per operation and all rows every 64.
  * Page sizes are drawn too, another one for the row alone. --load: the family is one from outside the library
  * (sennit/conformance.h). --hostile: pages of 1, and every write and trim moves what
- * it touches. --wrong N: the family's wrong variant N, which the twin alone must catch. A refused call leaves
- * everything as it was. A failure prints what to run again. */
+ * it touches. --wrong N: the family's wrong variant N, which the twin alone must catch. --fault N: its
+ * faulty variant N, which any check may catch. A refused call leaves everything as it was. A failure prints
+ * what to run again. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -54,7 +56,7 @@ static uint32_t random_span(struct world *w, const struct mcache *m, uint32_t r)
     else
         n = kind < 60 ? 1 : kind < 90 ? 1 + rng_below(&w->rng, 5) : 1 + rng_below(&w->rng, 130);
     uint64_t max = w->g.config.max_tokens ? w->g.config.max_tokens : UINT64_MAX, room = max - row->n;
-    if (w->family->bounded_spans && n > w->g.config.max_span)
+    if (bounded_spans(w) && n > w->g.config.max_span)
         n = w->g.config.max_span;
     if (row->n + n > w->max_len)
         n = row->n < w->max_len ? (uint32_t)(w->max_len - row->n) : 0;
@@ -307,15 +309,6 @@ static bool op_donor(struct world *w)
     return true;
 }
 
-/* A trimmed row has let go of more than one that was only ever fed its tokens. */
-static uint64_t first_gone(const struct sennit_cache *cache, uint32_t row)
-{
-    uint64_t from = 0, to = 0;
-    if (cache->ops->gap)
-        cache->ops->gap(cache, row, &from, &to);
-    return to;
-}
-
 /* A record depends on the row's tokens alone, to the byte, unwritten storage included. */
 static void check_record(const struct msaved *s, const struct sennit_cache *solo)
 {
@@ -344,7 +337,8 @@ static bool op_save(struct world *w)
     const struct sennit_cache *solo = mrow_solo(w, m->rows[row]);
     bool same = strcmp(sennit_cache_signature(m->c), sennit_cache_signature(solo)) == 0;
     match_precision(w, m->c, row, m->rows[row]);
-    if (same && first_gone(m->c, row) == first_gone(solo, 0))
+    /* A trimmed row has let go of more than one that was only ever fed its tokens. */
+    if (same && row_gone(m->c, row) == row_gone(solo, 0))
         check_record(s, solo);
     return true;
 }
@@ -450,10 +444,10 @@ static void misuse_append(struct world *w, struct mcache *m)
     REFUSED(SENNIT_RANGE, sennit_cache_append_begin(m->c, s, 1, heads, err));
     s[0] = (struct sennit_span){.row = 0, .pos = at, .n_tokens = 0};
     REFUSED(SENNIT_INVALID, sennit_cache_append_begin(m->c, s, 1, heads, err));
-    if (w->family->bounded_spans) {
+    if (bounded_spans(w)) {
         uint32_t depth = w->g.config.round_depth, span = w->g.config.max_span;
         s[0].n_tokens = (span > depth ? span : depth) + 1;
-        REFUSED(SENNIT_RANGE, sennit_cache_append_begin(m->c, s, 1, heads, err));
+        REFUSED(SENNIT_RANGE, begin_step(m->c, &w->g, s, 1, err));
     }
     if (span_limit(m->c, 0) < UINT32_MAX) {
         s[0].n_tokens = (uint32_t)span_limit(m->c, 0) + 1;
@@ -471,7 +465,7 @@ static void misuse_in_step(struct world *w, struct mcache *m)
     struct sennit_span s = {.row = 0, .pos = sennit_cache_row_offset(m->c, 0), .n_tokens = 1};
     if ((w->g.config.max_tokens && s.pos == w->g.config.max_tokens) || is_due(w, m, 0))
         return;
-    OK(sennit_cache_append_begin(m->c, &s, 1, n_heads_of(&w->g), err));
+    OK(begin_step(m->c, &w->g, &s, 1, err));
     REFUSED(SENNIT_STATE, sennit_cache_append_begin(m->c, &s, 1, n_heads_of(&w->g), err));
     REFUSED(SENNIT_STATE, sennit_cache_clone(m->c, 0, &out, err));
     REFUSED(SENNIT_STATE, sennit_cache_trim(m->c, 0, false, err));
@@ -639,8 +633,9 @@ static void run(const struct tested_family *family, sennit_type type, uint64_t n
            (unsigned long long)outputs, (unsigned long long)states, (unsigned long long)twins, 100 * worst);
 }
 
-/* The family's wrong variant takes its place; the run then passes when the twin, and nothing else, catches it. */
-static void go_wrong(const struct tested_family *f, unsigned variant, bool loaded)
+/* The family's wrong variant takes its place; the run then passes when the twin, and nothing else, catches it. A
+ * fault may be caught by whatever does. */
+static void go_wrong(const struct tested_family *f, unsigned variant, bool loaded, bool fault)
 {
     static struct sn_family wrong;
     const struct sn_family *const *right = sn_families;
@@ -652,17 +647,19 @@ static void go_wrong(const struct tested_family *f, unsigned variant, bool loade
         while (strcmp((*right)->name, family_of(f)) != 0)
             right++;
         wrong = **right;
-        what = f->spoil ? f->spoil(variant, &wrong) : NULL;
+        const char *(*spoil)(unsigned variant, struct sn_family *family) = fault ? f->fault : f->spoil;
+        what = spoil ? spoil(variant, &wrong) : NULL;
     }
     if (!what)
-        die("conformance: family %s has no wrong variant %u", f->name, variant);
-    printf("wrong variant %u: %s\n", variant, what);
+        die("conformance: family %s has no such variant %u", f->name, variant);
+    printf("%s variant %u: %s\n", fault ? "faulty" : "wrong", variant, what);
     where.wrong = &wrong;
+    die_status = fault ? 0 : 1;
 }
 
 static const char usage[] =
     "usage: sennit-conformance --family F [--ops N] [--seed S] [--load OBJECT] [--type f32|f16|bf16]\n"
-    "                          [--hostile] [--wrong N] [--verbose]\n"
+    "                          [--hostile] [--wrong N | --fault N] [--verbose]\n"
     "       sennit-conformance --list\n"
     "\n"
     "Runs random operations on caches of family F and holds every row to the bit against the same row alone, and\n"
@@ -676,6 +673,7 @@ static const char usage[] =
     "  --type T        one storage type instead of all three\n"
     "  --hostile       pages of one token, and storage that moves at every write\n"
     "  --wrong N       the family's wrong variant N: passes when the textbook notices\n"
+    "  --fault N       the family's faulty variant N: passes when anything notices\n"
     "  --verbose       every operation\n"
     "  --list          the library's families that can be tried\n"
     "\n"
@@ -686,6 +684,7 @@ struct arguments {
     uint64_t n_ops, seed;
     bool verbose;
     unsigned variant;
+    bool fault;
 };
 
 static bool number(const char *text, uint64_t *out)
@@ -723,9 +722,10 @@ static void read_arguments(int argc, char **argv, struct arguments *a)
             a->object = argv[++i];
         else if (more && strcmp(argv[i], "--type") == 0)
             a->type = argv[++i];
-        else if (more && strcmp(argv[i], "--wrong") == 0)
+        else if (more && (strcmp(argv[i], "--wrong") == 0 || strcmp(argv[i], "--fault") == 0)) {
+            a->fault = strcmp(argv[i], "--fault") == 0;
             good = number(argv[++i], &variant) && variant > 0 && variant < 1000;
-        else if (more && strcmp(argv[i], "--ops") == 0)
+        } else if (more && strcmp(argv[i], "--ops") == 0)
             good = number(argv[++i], &a->n_ops);
         else if (more && strcmp(argv[i], "--seed") == 0)
             good = number(argv[++i], &a->seed);
@@ -735,6 +735,8 @@ static void read_arguments(int argc, char **argv, struct arguments *a)
             die("conformance: %s %s: not a number that can be", argv[i - 1], argv[i]);
     }
     a->variant = (unsigned)variant;
+    if (a->fault && a->object)
+        die("conformance: --fault is of the library's own families");
     if (!a->family && !a->object)
         die("conformance: which family? --list names them\n\n%s", usage);
 }
@@ -753,7 +755,7 @@ int main(int argc, char **argv)
     printf("seed %llu\n", (unsigned long long)a.seed);
     atexit(say_where);
     if (a.variant > 0)
-        go_wrong(f, a.variant, a.object != NULL);
+        go_wrong(f, a.variant, a.object != NULL, a.fault);
     static const struct {
         const char *name;
         sennit_type type;
@@ -772,6 +774,7 @@ int main(int argc, char **argv)
         run(f, types[i].type, share, a.seed, a.verbose, threads);
     }
     where.done = any;
+    die_status = 1;
     if (where.wrong)
         die("nobody noticed");
     if (!any)

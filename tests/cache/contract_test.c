@@ -198,7 +198,7 @@ static void positions_are_values(void **state)
     memcpy(copy, before, sizeof copy);
     uint64_t offset = sennit_cache_row_offset(batch, 0);
     struct sennit_span span = {.row = 0, .pos = offset, .n_tokens = 1};
-    OK(sennit_cache_append_begin(batch, &span, 1, n_heads_of(&f.g), err));
+    OK(begin_step(batch, &f.g, &span, 1, err));
     assert_int_equal(sennit_cache_row_offset(batch, 0), 5); /* stable until the step is complete */
     sennit_cache_append_abort(batch);
     feed_row(&f, batch, 0, 7, 4, NULL);
@@ -418,7 +418,7 @@ static void nothing_is_left(void **state)
             OK(sennit_cache_spec_round_begin(c, err));
         struct sennit_span span = {.row = 0, .pos = 10 * round, .n_tokens = 3};
         if (round % 3 == 0)
-            OK(sennit_cache_append_begin(c, &span, 1, n_heads_of(&f.g), err));
+            OK(begin_step(c, &f.g, &span, 1, err));
         sennit_cache_dispose(&c);
         sennit_cache_dispose(&c);
         assert_int_equal(sennit_pool_bytes(f.pool), 0);
@@ -516,14 +516,14 @@ static void bounds_hold_inside_rounds(void **state)
     struct sennit_cache *c = serial(&f, 1, 6);
     struct sennit_span span = {.row = 0, .pos = 6, .n_tokens = 7};
     OK(sennit_cache_spec_round_begin(c, err));
-    REFUSED(SENNIT_RANGE, sennit_cache_append_begin(c, &span, 1, n_heads_of(&f.g), err)); /* 13 > max_tokens */
+    REFUSED(SENNIT_RANGE, begin_step(c, &f.g, &span, 1, err)); /* 13 > max_tokens */
     f.g.config.max_tokens = 0;
     OK(sennit_cache_spec_round_commit(c, err));
     sennit_cache_dispose(&c);
     c = serial(&f, 1, 6);
     OK(sennit_cache_spec_round_begin(c, err));
     span.n_tokens = 9;
-    REFUSED(SENNIT_RANGE, sennit_cache_append_begin(c, &span, 1, n_heads_of(&f.g), err)); /* 9 > round_depth */
+    REFUSED(SENNIT_RANGE, begin_step(c, &f.g, &span, 1, err)); /* 9 > round_depth */
     sennit_cache_dispose(&c);
     close_fixture(&f);
 }

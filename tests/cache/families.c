@@ -34,7 +34,7 @@ const struct tested_family *tested_of(const struct sennit_cache *cache)
     if (added && strcmp(added->name, name) == 0)
         return added;
     for (const struct tested_family *const *f = tested_families; *f; f++)
-        if (strcmp(family_of(*f), name) == 0)
+        if (strcmp(family_of(*f), name) == 0 || ((*f)->also && strcmp((*f)->also, name) == 0))
             return *f;
     die("family '%s' has no line in tested.list", name);
 }

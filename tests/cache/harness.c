@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <xxhash.h>
 
+int die_status = 1;
+
 void die(const char *fmt, ...)
 {
     va_list ap;
@@ -11,7 +13,7 @@ void die(const char *fmt, ...)
     vfprintf(stderr, fmt, ap);
     va_end(ap);
     fputc('\n', stderr);
-    exit(1);
+    exit(die_status);
 }
 
 void *must(void *p)
@@ -108,9 +110,28 @@ void token_index_weight(uint64_t token, size_t n, float *out)
     fill(mix64(token ^ 0x1D2), n, 1.0f, out);
 }
 
+uint64_t part_token(uint64_t token, uint32_t i)
+{
+    return i ? mix64(token + i * UINT64_C(0xA24BAED4963EE407)) : token;
+}
+
 uint32_t parts_of(const struct geometry *g, struct part out[MAX_PARTS])
 {
     const struct sennit_cache_config *c = &g->config;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < g->n_subs; i++) {
+        struct part own[MAX_PARTS];
+        uint32_t n_own = parts_of(&g->sub[i], own);
+        for (uint32_t k = 0; k < n_own; k++) {
+            CHECK(n < MAX_PARTS);
+            out[n] = own[k];
+            out[n++].role = SENNIT_PART(i, own[k].role);
+        }
+    }
+    if (g->n_subs > 0)
+        return n;
+    if (c->family && strcmp(c->family, "donor") == 0)
+        return 0;
     if (g->n_parts > 0) {
         memcpy(out, g->parts, sizeof g->parts);
         return g->n_parts;
@@ -126,14 +147,22 @@ struct tile {
     uint32_t span, token, n_tokens, head, n_heads, part;
 };
 
+/* The attention of a cache, or of one part of it. */
+struct lane {
+    const struct geometry *g;
+    float *q, *index_q, *index_w, *out; /* out: [tokens][width] */
+    size_t width;
+};
+
 struct step {
     struct sennit_cache *cache;
     const struct geometry *g;
+    struct lane lanes[MAX_SUBS];
+    uint32_t n_lanes;
     struct sennit_span *spans;
     struct part parts[MAX_PARTS];
     uint32_t n_parts;
     float *data[MAX_PARTS]; /* [tokens][heads * d] of each part */
-    float *q, *index_q, *index_w, *out;
     struct tile *tiles;
     uint32_t *order;
     uint32_t n_tiles, n_order;
@@ -231,53 +260,120 @@ static float *floats(size_t n)
     return must(malloc((n + 1) * sizeof(float)));
 }
 
-static void make_inputs(struct step *s, const struct work_span *spans, uint32_t n_spans, uint32_t total)
+static void open_lanes(struct step *s)
 {
     const struct geometry *g = s->g;
-    size_t nq = (size_t)n_heads_of(g) * d_q_of(g), ni = g->n_index_heads, nd = ni * g->d_index;
-    for (uint32_t p = 0; p < s->n_parts; p++)
-        s->data[p] = floats((size_t)total * s->parts[p].n_heads * s->parts[p].d);
-    s->q = floats(total * nq);
-    s->index_q = floats(total * nd);
-    s->index_w = floats(total * ni);
-    s->out = floats((size_t)total * n_heads_of(g) * d_out_of(g));
+    s->n_lanes = g->n_subs ? g->n_subs : 1;
+    CHECK(s->n_lanes <= MAX_SUBS);
+    for (uint32_t i = 0; i < s->n_lanes; i++) {
+        const struct geometry *own = g->n_subs ? &g->sub[i] : g;
+        s->lanes[i] = (struct lane){.g = own, .width = (size_t)n_heads_of(own) * d_out_of(own)};
+    }
+}
+
+static void make_queries(struct step *s, uint32_t lane, const struct work_span *spans, uint32_t n_spans,
+                         uint32_t total)
+{
+    struct lane *l = &s->lanes[lane];
+    size_t nq = (size_t)n_heads_of(l->g) * d_q_of(l->g), ni = l->g->n_index_heads, nd = ni * l->g->d_index;
+    l->q = floats(total * nq);
+    l->index_q = floats(total * nd);
+    l->index_w = floats(total * ni);
+    l->out = floats(total * l->width);
     for (uint32_t i = 0; i < n_spans; i++)
-        for (uint32_t t = 0; t < spans[i].n_tokens; t++) {
+        for (uint32_t t = 0; t < spans[i].n_tokens && spans[0].out; t++) {
             size_t at = s->spans[i].first_token + t;
-            uint64_t token = spans[i].tokens[t];
-            for (uint32_t p = 0; p < s->n_parts; p++) {
-                size_t n = (size_t)s->parts[p].n_heads * s->parts[p].d;
-                token_vector(token, s->parts[p].role, n, s->data[p] + at * n);
-            }
-            if (!spans[0].out)
-                continue;
-            token_query(token, nq, s->q + at * nq);
-            token_index_query(token, nd, s->index_q + at * nd);
-            token_index_weight(token, ni, s->index_w + at * ni);
+            uint64_t token = part_token(spans[i].tokens[t], lane);
+            token_query(token, nq, l->q + at * nq);
+            token_index_query(token, nd, l->index_q + at * nd);
+            token_index_weight(token, ni, l->index_w + at * ni);
         }
 }
 
-static void attend(struct step *s, const struct work_span *spans, uint32_t n_spans, const struct step_options *o)
+static uint32_t sub_of(const struct part *p)
 {
-    size_t n_heads = n_heads_of(s->g), width = n_heads * d_out_of(s->g);
-    bool index = s->g->n_index_heads > 0;
-    struct sennit_attend_inputs in = {.query = s->q,
-                                      .query_stride = n_heads * d_q_of(s->g),
-                                      .index_query = index ? s->index_q : NULL,
-                                      .index_weight = index ? s->index_w : NULL,
-                                      .scale = s->g->scale,
-                                      .soft_cap = s->g->soft_cap,
-                                      .sinks = s->g->sinks,
-                                      .out = s->out,
-                                      .out_stride = width};
+    return (uint32_t)p->role >> 8;
+}
+
+static sennit_role leaf_role(const struct part *p)
+{
+    return (sennit_role)((uint32_t)p->role & 0xFF);
+}
+
+static void make_inputs(struct step *s, const struct work_span *spans, uint32_t n_spans, uint32_t total)
+{
+    for (uint32_t p = 0; p < s->n_parts; p++) {
+        size_t n = (size_t)s->parts[p].n_heads * s->parts[p].d;
+        s->data[p] = floats(total * n);
+        for (uint32_t i = 0; i < n_spans; i++)
+            for (uint32_t t = 0; t < spans[i].n_tokens; t++)
+                token_vector(part_token(spans[i].tokens[t], sub_of(&s->parts[p])), leaf_role(&s->parts[p]), n,
+                             s->data[p] + (s->spans[i].first_token + t) * n);
+    }
+    for (uint32_t i = 0; i < s->n_lanes; i++)
+        make_queries(s, i, spans, n_spans, total);
+}
+
+static void attend(struct step *s, uint32_t lane, const struct step_options *o)
+{
+    const struct lane *l = &s->lanes[lane];
+    bool index = l->g->n_index_heads > 0;
+    struct sennit_attend_inputs in = {.query = l->q,
+                                      .query_stride = (size_t)n_heads_of(l->g) * d_q_of(l->g),
+                                      .index_query = index ? l->index_q : NULL,
+                                      .index_weight = index ? l->index_w : NULL,
+                                      .part = lane,
+                                      .scale = l->g->scale,
+                                      .soft_cap = l->g->soft_cap,
+                                      .sinks = l->g->sinks,
+                                      .out = l->out,
+                                      .out_stride = l->width};
     uint32_t n_items, n_merges;
     sennit_cache_attend_plan(s->cache, &in, &n_items, &n_merges);
     s->phase = ITEMS;
     run_phase(s, n_items, o);
     s->phase = MERGES;
     run_phase(s, n_merges, o);
-    for (uint32_t i = 0; i < n_spans; i++)
-        memcpy(spans[i].out, s->out + s->spans[i].first_token * width, spans[i].n_tokens * width * sizeof(float));
+}
+
+/* Lanes side by side. */
+static void hand_out(const struct step *s, const struct work_span *spans, uint32_t n_spans)
+{
+    size_t width = 0, at = 0;
+    for (uint32_t k = 0; k < s->n_lanes; k++)
+        width += s->lanes[k].width;
+    for (uint32_t k = 0; k < s->n_lanes; at += s->lanes[k++].width)
+        for (uint32_t i = 0; i < n_spans; i++)
+            for (uint32_t t = 0; t < spans[i].n_tokens; t++)
+                memcpy(spans[i].out + t * width + at,
+                       s->lanes[k].out + (s->spans[i].first_token + t) * s->lanes[k].width,
+                       s->lanes[k].width * sizeof(float));
+}
+
+sennit_status begin_step(struct sennit_cache *cache, const struct geometry *g, const struct sennit_span *spans,
+                         uint32_t n_spans, struct sennit_error *err)
+{
+    uint32_t heads[MAX_SUBS];
+    if (g->n_subs == 0)
+        return sennit_cache_append_begin(cache, spans, n_spans, n_heads_of(g), err);
+    for (uint32_t i = 0; i < g->n_subs; i++)
+        heads[i] = n_heads_of(&g->sub[i]);
+    return sennit_cache_append_begin_parts(cache, spans, n_spans, heads, g->n_subs, err);
+}
+
+static void free_step(struct step *s)
+{
+    free(s->spans);
+    for (uint32_t p = 0; p < s->n_parts; p++)
+        free(s->data[p]);
+    for (uint32_t i = 0; i < s->n_lanes; i++) {
+        free(s->lanes[i].q);
+        free(s->lanes[i].index_q);
+        free(s->lanes[i].index_w);
+        free(s->lanes[i].out);
+    }
+    free(s->tiles);
+    free(s->order);
 }
 
 sennit_status run_step(struct sennit_cache *cache, const struct geometry *g, const struct work_span *spans,
@@ -285,9 +381,10 @@ sennit_status run_step(struct sennit_cache *cache, const struct geometry *g, con
 {
     struct step s = {.cache = cache, .g = g};
     s.n_parts = parts_of(g, s.parts);
+    open_lanes(&s);
     s.spans = must(calloc(n_spans, sizeof *s.spans));
     uint32_t total = place_spans(&s, spans, n_spans, options->rng);
-    sennit_status status = sennit_cache_append_begin(cache, s.spans, n_spans, n_heads_of(g), err);
+    sennit_status status = begin_step(cache, g, s.spans, n_spans, err);
     for (uint32_t i = 0; i < n_spans; i++) /* positions are those before the append until it is committed */
         CHECK(sennit_cache_row_offset(cache, s.spans[i].row) == s.spans[i].pos);
     if (status == SENNIT_OK) {
@@ -295,22 +392,16 @@ sennit_status run_step(struct sennit_cache *cache, const struct geometry *g, con
         cut_tiles(&s, n_spans, options->rng);
         s.phase = TILES;
         run_phase(&s, s.n_tiles, options);
+        for (uint32_t i = 0; i < s.n_lanes && spans[0].out; i++)
+            attend(&s, i, options);
         if (spans[0].out)
-            attend(&s, spans, n_spans, options);
+            hand_out(&s, spans, n_spans);
         if (options->abort)
             sennit_cache_append_abort(cache);
         else
             sennit_cache_append_commit(cache);
     }
-    free(s.spans);
-    for (uint32_t p = 0; p < s.n_parts; p++)
-        free(s.data[p]);
-    free(s.q);
-    free(s.index_q);
-    free(s.index_w);
-    free(s.out);
-    free(s.tiles);
-    free(s.order);
+    free_step(&s);
     return status;
 }
 
@@ -340,6 +431,21 @@ uint8_t *canonical_row(const struct sennit_cache *cache, uint32_t row, size_t *n
     return out;
 }
 
+uint64_t row_gone(const struct sennit_cache *cache, uint32_t row)
+{
+    const struct sennit_cache_part *parts;
+    uint64_t from = 0, to = 0, h = 0;
+    uint32_t n = sennit_cache_composed(cache, &parts);
+    for (uint32_t i = 0; i < n; i++) {
+        CHECK(parts[i].cache->n_rows == cache->n_rows &&
+              parts[i].cache->rows[row].n_tokens == cache->rows[row].n_tokens);
+        h = mix64(h ^ row_gone(parts[i].cache, row));
+    }
+    if (cache->ops->gap)
+        cache->ops->gap(cache, row, &from, &to);
+    return h ^ (from << 32 ^ to);
+}
+
 uint64_t cache_fingerprint(const struct sennit_cache *cache)
 {
     uint64_t h = mix64(cache->n_rows + 1);
@@ -349,11 +455,9 @@ uint64_t cache_fingerprint(const struct sennit_cache *cache)
         struct sennit_span_view *views = must(calloc(n + 1, sizeof *views));
         cache->ops->spans(cache, i, views);
         uint8_t *data = canonical_spans(cache, views, n, i, cache->rows[i].n_tokens, &bytes);
-        uint64_t from = 0, to = 0;
-        if (cache->ops->gap)
-            cache->ops->gap(cache, i, &from, &to);
-        uint64_t part[6] = {
-            h, bytes ? XXH3_64bits(data, bytes) : 0, cache->rows[i].n_tokens, cache->rows[i].floor, from, to};
+        uint64_t gone = row_gone(cache, i);
+        uint64_t part[5] = {h, bytes ? XXH3_64bits(data, bytes) : 0, cache->rows[i].n_tokens, cache->rows[i].floor,
+                            gone};
         h = XXH3_64bits(part, sizeof part);
         free(data);
         free(views);

@@ -26,10 +26,10 @@ void rng_shuffle(struct rng *r, uint32_t *list, uint32_t n);
 
 /* One role of a step's tiles. */
 struct part {
-    sennit_role role;
+    sennit_role role; /* with SENNIT_PART in a composed cache */
     uint32_t n_heads, d;
 };
-enum { MAX_PARTS = 4 };
+enum { MAX_SUBS = 4, MAX_PARTS = 4 * MAX_SUBS };
 
 /* A layer's attention as the tests drive it; equal for a cache and its oracles. */
 struct geometry {
@@ -42,6 +42,11 @@ struct geometry {
     uint32_t n_parts, d_q, d_out; /* of one query head */
     uint32_t n_heads;             /* of the step; 0: from n_kv_heads and group */
     uint32_t n_index_heads, d_index;
+    /* A "composed": the geometry of each part. A head of the whole is then one output of one part, a token's outputs
+     * are the parts' side by side, n_heads counts them, and d_q, d_out are 1. */
+    const struct geometry *sub;
+    uint32_t n_subs;
+    bool bounded_spans; /* in this geometry a span above max_span is refused */
 };
 static inline uint32_t n_heads_of(const struct geometry *g)
 {
@@ -55,6 +60,8 @@ static inline uint32_t d_out_of(const struct geometry *g)
 {
     return g->d_out ? g->d_out : g->config.d_v;
 }
+/* A token in part i of a composed cache: every part gets vectors of its own. */
+uint64_t part_token(uint64_t token, uint32_t i);
 /* The step's parts, into out; returns their number. */
 uint32_t parts_of(const struct geometry *g, struct part out[MAX_PARTS]);
 
@@ -78,6 +85,9 @@ struct step_options {
     struct sn_pool *threads; /* NULL: the calling thread */
     bool abort;              /* give the step up after the attention */
 };
+/* append_begin with the geometry's heads, of every part. */
+sennit_status begin_step(struct sennit_cache *cache, const struct geometry *g, const struct sennit_span *spans,
+                         uint32_t n_spans, struct sennit_error *err);
 /* Appends and attends; tiles, items and merges in random order. On failure nothing has happened. */
 sennit_status run_step(struct sennit_cache *cache, const struct geometry *g, const struct work_span *spans,
                        uint32_t n_spans, const struct step_options *options, struct sennit_error *err);
@@ -91,6 +101,8 @@ uint8_t *canonical_row(const struct sennit_cache *cache, uint32_t row, size_t *n
 /* From the spans of a snapshot; like: a cache of the same configuration. */
 uint8_t *canonical_spans(const struct sennit_cache *like, const struct sennit_span_view *spans, size_t n_spans,
                          uint32_t row, uint64_t n_tokens, size_t *n_bytes);
+/* A number for what the row, or its parts, have let go. */
+uint64_t row_gone(const struct sennit_cache *cache, uint32_t row);
 uint64_t cache_fingerprint(const struct sennit_cache *cache); /* over all rows, lengths and floors */
 
 /* ---- memory streams
@@ -104,7 +116,8 @@ struct memory {
 struct sennit_stream memory_writer(struct memory *m); /* m zeroed by the caller; free(m->data) */
 struct sennit_stream memory_reader(struct memory *m); /* from the start, limit = n_bytes */
 
-/* Prints and exits 1: tests stop at the first difference. */
+/* Prints and exits 1: tests stop at the first difference. Where a fault is expected to be found, die_status is 0. */
+extern int die_status;
 _Noreturn void die(const char *fmt, ...) SENNIT_PRINTF(1, 2);
 void *must(void *p);
 #define CHECK(cond)                                                                                                  \

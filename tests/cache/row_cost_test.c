@@ -77,9 +77,11 @@ static void same_places(const struct sennit_cache *a, uint32_t row, const struct
     OK(sennit_cache_state(b, &y, err));
     while (at < x.n_spans && x.spans[at].row != row)
         at++;
-    for (; n < y.n_spans; n++) {
-        CHECK(at + n < x.n_spans && x.spans[at + n].row == row);
-        CHECK((x.spans[at + n].data == y.spans[n].data) == references);
+    for (; n < y.n_spans; n++, at++) {
+        while (at < x.n_spans && x.spans[at].part != y.spans[n].part) /* what the copy has less of a part */
+            at++;
+        CHECK(at < x.n_spans && x.spans[at].row == row);
+        CHECK((x.spans[at].data == y.spans[n].data) == references);
     }
     CHECK(n > 0);
     sennit_state_release(&x);

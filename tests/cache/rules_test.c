@@ -82,7 +82,7 @@ static void positions_are_read_once(void **state)
     assert_true(sennit_cache_rope_offset_arr(c, read));
     uint64_t offset = sennit_cache_row_offset(c, 0);
     struct sennit_span span = {.row = 0, .pos = offset, .n_tokens = 1};
-    OK(sennit_cache_append_begin(c, &span, 1, n_heads_of(&s.g), err));
+    OK(begin_step(c, &s.g, &span, 1, err));
     int32_t again[2];
     assert_true(sennit_cache_rope_offset_arr(c, again));
     assert_memory_equal(read, again, sizeof read);
@@ -492,7 +492,7 @@ static void only_entered_tokens_count(void **state)
     stage_open(&s);
     struct sennit_cache *c = stage_row(&s, 1, 12), *out = NULL;
     struct sennit_span span = {.row = 0, .pos = 12, .n_tokens = stage_round(c, 0, 3)};
-    OK(sennit_cache_append_begin(c, &span, 1, n_heads_of(&s.g), err));
+    OK(begin_step(c, &s.g, &span, 1, err));
     assert_int_equal(sennit_cache_row_offset(c, 0), 12);
     for (uint64_t n = 0; n < 16; n++)
         assert_false(sennit_cache_can_publish_row(c, 0, n)); /* never within a step */

@@ -194,11 +194,20 @@ float *stage_out(const struct stage *s, uint32_t n_tokens)
     return must(calloc((n_tokens + 1) * s->width, sizeof(float)));
 }
 
+static bool bounded(const struct sennit_cache *c)
+{
+    const struct sennit_cache_part *parts;
+    bool any = c->ops->bounded_span;
+    for (uint32_t i = 0, n = sennit_cache_composed(c, &parts); i < n; i++)
+        any |= bounded(parts[i].cache);
+    return any;
+}
+
 /* Tokens of `n` that the row takes before its precision changes, in one span. */
 static uint32_t take(const struct sennit_cache *c, uint32_t row, uint32_t n)
 {
     uint64_t left = sennit_cache_max_append_tokens(c, row);
-    if (c->ops->bounded_span && n > c->config.max_span)
+    if (bounded(c) && n > c->config.max_span)
         n = c->config.max_span;
     return left > 0 && left < n ? (uint32_t)left : n;
 }

@@ -61,6 +61,8 @@ struct tested_family {
     /* Makes *family, a copy of the right one, wrong in a way that a row alone shares and only the twin can catch;
      * returns what is wrong, NULL past the last variant. variant: from 1. NULL: there are none. */
     const char *(*spoil)(unsigned variant, struct sn_family *family);
+    /* The same, wrong in operations on rows: a row alone, which never sees them, may catch it too. */
+    const char *(*fault)(unsigned variant, struct sn_family *family);
     const char *oracles[2]; /* whose bits it must give: its own alone in a cache, and another family's (or NULL) */
     uint32_t other_percent; /* of the rows alone that are of the other family; 0 = 12 */
     /* Families whose rows let old tokens go; NULL: nothing is ever let go. */
@@ -116,5 +118,12 @@ void copy_elements(uint8_t *to, const uint8_t *from, size_t step, size_t n, size
 size_t kv_canonical_token_bytes(const struct sennit_cache_config *config);
 /* What a store of that type makes of x: f32, f16 or bf16, by arithmetic. */
 double stored_as(float x, sennit_type type);
+
+/* ---- for arrangements of several families -------------------------------------------------------------------- */
+
+/* What the harness must know of a geometry of "mla" or "mla-dsa" whose configuration has changed. */
+void mla_finish_geometry(struct geometry *g);
+/* Marks, in seen [n_keys], the keys that the query at n_keys - 1 of a twin of "mla-dsa" selects. */
+void mla_twin_selects(const struct twin *t, uint64_t n_keys, uint8_t *seen);
 
 #endif

@@ -192,6 +192,11 @@ static uint64_t choose(const struct twin *t, uint64_t n_keys, uint8_t *seen)
     return n;
 }
 
+void mla_twin_selects(const struct twin *t, uint64_t n_keys, uint8_t *seen)
+{
+    choose(t, n_keys, seen);
+}
+
 /* ---- attention ------------------------------------------------------------------------------------------------ */
 
 /* A query as it is multiplied: scaled once in f32; coded, the latent part in codes of amax / 127 per group. */
@@ -287,8 +292,12 @@ static double twin_attend(const struct twin *t, const float *q, uint32_t head, u
     uint8_t *seen = must(malloc(n_keys));
     struct coded_query coded = code_query(t, q);
     (void)head; /* all heads read the same keys */
-    CHECK(n_keys >= 1 && n_keys <= t->n && !mask);
-    uint64_t n = choose(t, n_keys, seen);
+    CHECK(n_keys >= 1 && n_keys <= t->n);
+    uint64_t n = n_keys;
+    if (mask) /* a selection made elsewhere */
+        memcpy(seen, mask, n_keys);
+    else
+        n = choose(t, n_keys, seen);
     for (uint64_t j = 0; j < n_keys; j++) {
         s[j] = seen[j] ? score(t, &coded, j, &size) : -INFINITY;
         m = s[j] > m ? s[j] : m;
@@ -321,7 +330,7 @@ static const struct twin_ops twin_mla = {
 /* ---- geometry ------------------------------------------------------------------------------------------------- */
 
 /* What the harness must know, from the configuration. */
-static void finish_geometry(struct geometry *g)
+void mla_finish_geometry(struct geometry *g)
 {
     const struct sennit_cache_config *c = &g->config;
     g->n_parts = 0;
@@ -349,7 +358,7 @@ static void mla_geometry(struct rng *rng, struct geometry *g, sennit_type type, 
     }
     c->max_tokens = rng_chance(rng, 30) ? 60 + rng_below(rng, 300) : 0;
     g->group = 1 + rng_below(rng, large ? 16 : 6);
-    finish_geometry(g);
+    mla_finish_geometry(g);
 }
 
 /* One or two heads of the indexer tie often, at 0. */
@@ -361,7 +370,7 @@ static void dsa_geometry(struct rng *rng, struct geometry *g, sennit_type type, 
     c->index.d_index = 1 + rng_below(rng, large ? 64 : 20);
     c->index.top_k = 1 + rng_below(rng, rng_chance(rng, 50) ? 12 : 200);
     c->index.type = rng_chance(rng, 50) ? SENNIT_F16 : SENNIT_F32;
-    finish_geometry(g);
+    mla_finish_geometry(g);
 }
 
 static void mla_tiny(struct rng *rng, struct geometry *g)
@@ -374,7 +383,7 @@ static void mla_tiny(struct rng *rng, struct geometry *g)
         g->config.index.d_index = 1 + rng_below(rng, 3);
         g->config.index.top_k = 200 + rng_below(rng, 400);
     }
-    finish_geometry(g);
+    mla_finish_geometry(g);
 }
 
 /* As wide as the fixtures: outputs of 32, and 128 elements of k_type per token. */
@@ -385,7 +394,7 @@ static void mla_small(struct geometry *g)
     g->config.mla.d_latent = 32;
     g->config.mla.d_rope = 96;
     g->group = 4;
-    finish_geometry(g);
+    mla_finish_geometry(g);
 }
 
 static void dsa_small(struct geometry *g)
@@ -395,7 +404,7 @@ static void dsa_small(struct geometry *g)
     g->config.index.d_index = 5;
     g->config.index.top_k = 20;
     g->config.index.type = SENNIT_F16;
-    finish_geometry(g);
+    mla_finish_geometry(g);
 }
 
 /* ---- stored state --------------------------------------------------------------------------------------------- */

@@ -107,7 +107,7 @@ void world_open(struct world *w, const struct tested_family *family, sennit_type
     if (hostile && family->paged)
         w->g.config.page_tokens = 1;
     w->g.config.max_span = 1 + rng_below(rng, 64);
-    if (family->bounded_spans && (w->long_rows || w->segmented || rng_chance(rng, 60)))
+    if (bounded_spans(w) && (w->long_rows || w->segmented || rng_chance(rng, 60)))
         w->g.config.max_span = w->long_rows || w->segmented ? (uint32_t)w->max_len : 130;
     w->g.config.round_depth = 2 + rng_below(rng, 9);
     w->g.config.n_snapshots = rng_below(rng, 3);
@@ -271,7 +271,7 @@ static void solo_append(struct world *w, struct mrow *row, uint64_t n, float *ou
     const uint64_t *tokens = row->history->tokens + row->n_solo;
     for (uint32_t at = 0, cut, left = (uint32_t)n; at < left; at += cut) {
         cut = left - at > 1 && rng_chance(&w->rng, 60) ? 1 + rng_below(&w->rng, left - at) : left - at;
-        if (w->family->bounded_spans && cut > w->g.config.max_span)
+        if (bounded_spans(w) && cut > w->g.config.max_span)
             cut = w->g.config.max_span;
         if (cut > span_limit(row->solo, 0))
             cut = (uint32_t)span_limit(row->solo, 0);

@@ -75,6 +75,11 @@ struct world {
     double worst; /* largest twin error as a share of its bound */
 };
 
+static inline bool bounded_spans(const struct world *w)
+{
+    return w->family->bounded_spans || w->g.bounded_spans;
+}
+
 void world_open(struct world *w, const struct tested_family *family, sennit_type type, uint64_t seed, uint32_t index,
                 bool hostile, const struct sn_family *wrong, struct sn_pool *threads);
 /* A cache of the world, of its wrong variant where there is one. */
