@@ -549,6 +549,25 @@ static uint64_t composed_body_bytes(const struct sennit_cache *cache, uint64_t t
     return bytes;
 }
 
+/* Where rows of such a cache change their precision; 0: nowhere, or from their first token. */
+static uint64_t start_of(const struct sennit_cache_config *config)
+{
+    return config->start || config->n_inner == 0 ? config->start : start_of(&config->inner[0]);
+}
+
+/* Parts keep step, so that the largest floor tells those of all parts. */
+static uint64_t composed_row_body_bytes(const struct sennit_cache *cache, const struct sn_row *row)
+{
+    const struct sn_composed *c = sn_composed_of(cache);
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < c->n_parts; i++) {
+        uint64_t start = start_of(&c->part[i]->config);
+        struct sn_row own = {.n_tokens = row->n_tokens, .floor = start <= row->floor ? start : 0};
+        bytes = sum(bytes, sum(2 * sizeof(uint64_t), sn_row_body_bytes(c->part[i], &own)));
+    }
+    return bytes;
+}
+
 static sennit_status composed_save_body(const struct sennit_cache *cache, const struct sn_row *row,
                                         struct sennit_stream *stream, struct sennit_error *err)
 {
@@ -556,7 +575,7 @@ static sennit_status composed_save_body(const struct sennit_cache *cache, const 
     for (uint32_t i = 0; i < c->n_parts; i++) {
         const struct sennit_cache *part = c->part[i];
         const struct sn_row *own = &part->rows[index_of(c, row)];
-        uint64_t head[2] = {own->floor, part->ops->body_bytes(part, own->n_tokens)};
+        uint64_t head[2] = {own->floor, sn_row_body_bytes(part, own)};
         SN_TRY(sn_stream_write(stream, head, sizeof head, err));
         SN_TRY(part->ops->save_body(part, own, stream, err));
     }
@@ -567,12 +586,12 @@ static sennit_status load_part(struct sennit_cache *part, uint64_t n_tokens, str
                                struct sennit_error *err)
 {
     struct sn_row row = {.n_tokens = n_tokens};
-    uint64_t head[2], body = part->ops->body_bytes(part, n_tokens);
+    uint64_t head[2];
     SN_TRY(sn_stream_read(stream, head, sizeof head, err));
-    if (head[0] > n_tokens || head[1] != body)
+    row.floor = head[0];
+    if (head[0] > n_tokens || head[1] != sn_row_body_bytes(part, &row))
         return sn_fail(err, SENNIT_FORMAT, "saved row: floor %llu and %llu body bytes do not fit %llu tokens",
                        (unsigned long long)head[0], (unsigned long long)head[1], (unsigned long long)n_tokens);
-    row.floor = head[0];
     SN_TRY(sn_cache_reserve_rows(part, 1, err));
     SN_TRY(part->ops->load_body(part, &row, stream, err));
     part->rows[0] = row;
@@ -725,6 +744,7 @@ const struct sn_family sn_family_composed = {
     .n_spans = composed_n_spans,
     .spans = composed_spans,
     .body_bytes = composed_body_bytes,
+    .row_body_bytes = composed_row_body_bytes,
     .save_body = composed_save_body,
     .load_body = composed_load_body,
     .step_begin = composed_step_begin,

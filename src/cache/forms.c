@@ -42,8 +42,8 @@ static sennit_status check_sizes(const struct sn_forms *f, struct sennit_error *
         return SENNIT_OK;
     return sn_fail(err, SENNIT_INVALID,
                    "cache config: pages of '%s' take %llu bytes, more than plain ones in %s, %llu: nothing to delay",
-                   f->encoded->signature, (unsigned long long)encoded, sennit_type_name(f->plain->config.k_type),
-                   (unsigned long long)plain);
+                   f->encoded->lineage->signature, (unsigned long long)encoded,
+                   sennit_type_name(f->plain->config.k_type), (unsigned long long)plain);
 }
 
 sennit_status sn_forms_check(const struct sennit_cache_config *geometry, const struct sennit_cache_config *delayed,
