@@ -593,7 +593,8 @@ static void one_key_gives_its_value(void **state)
         for (size_t i = 0; i < D; i++) {
             uint16_t scale;
             size_t bit = i * 3;
-            unsigned code = value[bit / 8] >> bit % 8 | (bit % 8 > 5 ? value[bit / 8 + 1] << (8 - bit % 8) : 0);
+            unsigned code = value[bit / 8], next = bit % 8 > 5 ? value[bit / 8 + 1] : 0;
+            code = (code | next << 8) >> bit % 8;
             memcpy(&scale, value + D * 3 / 8 + i / GROUP * 2, 2);
             want[i] = sn_turbo_centroids(3)[code & 7] * sn_f16_to_f32(scale);
         }
