@@ -1,5 +1,5 @@
-/* The contract's rules (docs/contract.md numbers them) one by one, with what has gone wrong in batching engines. What
- * needs many operations is in conformance.c; here is one named case each. Every test runs for each family. */
+/* The members of the contract one by one: what is refused, what flags, bounds and bytes say, and what calls then do;
+ * each for every family. The rules are rules_test.c's, what needs many operations is conformance.c's. */
 #include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -128,32 +128,6 @@ static void assert_continues(struct fixture *f, struct sennit_cache *c, uint32_t
     sennit_cache_dispose(&alone);
 }
 
-/* Rule 1: identity is mandatory, joins into 1, 2, 3 and 8 rows work, and the kind survives a merge. */
-static void joins_keep_their_kind(void **state)
-{
-    (void)state;
-    static const uint32_t sizes[] = {1, 2, 3, 8};
-    for (size_t s = 0; s < SN_ARRAY_LEN(sizes); s++) {
-        struct fixture f;
-        open_fixture(&f, 1);
-        struct sennit_cache *rows[8];
-        for (uint32_t i = 0; i < sizes[s]; i++)
-            rows[i] = serial(&f, 100 * i, 3 + 40 * i);
-        struct sennit_cache *batch = merged(&f, rows, sizes[s]);
-        assert_int_equal(sennit_cache_batch_size(batch), sizes[s]);
-        assert_string_equal(sennit_cache_signature(batch), sennit_cache_signature(rows[0]));
-        assert_int_equal(strncmp(sennit_cache_signature(batch), family, strlen(family)), 0);
-        for (uint32_t i = 0; i < sizes[s]; i++) {
-            assert_int_equal(sennit_cache_row_offset(rows[i], 0), 3 + 40 * i); /* sources are not consumed */
-            sennit_cache_dispose(&rows[i]);
-        }
-        for (uint32_t i = 0; i < sizes[s]; i++)
-            assert_continues(&f, batch, i, 100 * i, 3 + 40 * i);
-        sennit_cache_dispose(&batch);
-        close_fixture(&f);
-    }
-}
-
 static void other_kinds_are_refused(void **state)
 {
     (void)state;
@@ -184,114 +158,6 @@ static void other_kinds_are_refused(void **state)
     sennit_cache_dispose(&b);
     sennit_cache_dispose(&empty);
     close_fixture(&f);
-}
-
-/* Rule 2: positions are a snapshot; an append in place changes nothing that was read before. */
-static void positions_are_values(void **state)
-{
-    (void)state;
-    struct fixture f;
-    open_fixture(&f, 1);
-    struct sennit_cache *rows[] = {serial(&f, 1, 5), serial(&f, 50, 9)}, *batch = merged(&f, rows, 2);
-    int32_t before[2] = {-1, -1}, copy[2];
-    assert_true(sennit_cache_rope_offset_arr(batch, before));
-    memcpy(copy, before, sizeof copy);
-    uint64_t offset = sennit_cache_row_offset(batch, 0);
-    struct sennit_span span = {.row = 0, .pos = offset, .n_tokens = 1};
-    OK(begin_step(batch, &f.g, &span, 1, err));
-    assert_int_equal(sennit_cache_row_offset(batch, 0), 5); /* stable until the step is complete */
-    sennit_cache_append_abort(batch);
-    feed_row(&f, batch, 0, 7, 4, NULL);
-    assert_memory_equal(before, copy, sizeof copy);
-    assert_int_equal(before[0], 5);
-    assert_int_equal(before[1], 9);
-    /* Both rows stand at 9 now; in a rectangle the first one ends four columns after the other. */
-    bool columns = tested->rectangle;
-    assert_int_equal(sennit_cache_rope_offset_arr(batch, columns ? copy : before), columns);
-    if (columns)
-        assert_true(copy[0] == 9 && copy[1] == 9 && sennit_cache_offset(batch) == 13);
-    else
-        assert_memory_equal(before, copy, sizeof copy);
-    sennit_cache_dispose(&rows[0]);
-    sennit_cache_dispose(&rows[1]);
-    sennit_cache_dispose(&batch);
-    close_fixture(&f);
-}
-
-/* Rule 4: after extract and dispose of the batch, the batch's bytes are back. */
-static void extract_pins_nothing(void **state)
-{
-    (void)state;
-    struct fixture f;
-    open_fixture(&f, 1);
-    struct sennit_cache *rows[] = {serial(&f, 1, 70), serial(&f, 500, 300), serial(&f, 900, 10)};
-    struct sennit_cache *batch = merged(&f, rows, 3), *one;
-    for (int i = 0; i < 3; i++)
-        sennit_cache_dispose(&rows[i]);
-    OK(sennit_cache_extract_row(batch, 2, &one, err));
-    sennit_cache_dispose(&batch);
-    assert_int_equal(sennit_pool_bytes(f.pool),
-                     sennit_cache_projected_bytes(one, 10) - sennit_cache_projected_bytes(one, 0));
-    assert_int_equal(sennit_cache_current_bytes(one, 0), sennit_pool_bytes(f.pool));
-    assert_continues(&f, one, 0, 900, 10);
-    sennit_cache_dispose(&one);
-    close_fixture(&f);
-}
-
-/* Rule 8: never used rows merge with used ones, in every position, and can be used afterwards. */
-static void fresh_rows_merge(void **state)
-{
-    (void)state;
-    for (uint32_t mask = 0; mask < 8; mask++) {
-        struct fixture f;
-        open_fixture(&f, 1);
-        struct sennit_cache *rows[3];
-        uint32_t n[3];
-        for (uint32_t i = 0; i < 3; i++) {
-            n[i] = mask >> i & 1 ? 65 : 0;
-            rows[i] = serial(&f, 1000 * i, n[i]);
-        }
-        struct sennit_cache *batch = merged(&f, rows, 3), *again;
-        uint32_t order[] = {2, 0, 1};
-        OK(sennit_cache_filter_rows(batch, order, 3, err));
-        OK(sennit_cache_extract_row(batch, 1, &again, err));
-        assert_continues(&f, again, 0, 0, n[0]);
-        for (uint32_t i = 0; i < 3; i++) {
-            assert_continues(&f, batch, i, 1000 * order[i], n[order[i]]);
-            sennit_cache_dispose(&rows[i]);
-        }
-        sennit_cache_dispose(&again);
-        sennit_cache_dispose(&batch);
-        close_fixture(&f);
-    }
-}
-
-/* Rule 9: every accept count, all rejected included, at once in one batch. */
-static void rollback_keeps_exactly(void **state)
-{
-    (void)state;
-    for (uint32_t start = 60; start < 66; start++) {
-        struct fixture f;
-        open_fixture(&f, 1);
-        struct sennit_cache *rows[] = {serial(&f, 0, start), serial(&f, 1000, start), serial(&f, 2000, start)};
-        struct sennit_cache *batch = merged(&f, rows, 3);
-        static const uint64_t keep[] = {0, 2, 4};
-        OK(sennit_cache_spec_round_begin(batch, err));
-        for (uint32_t i = 0; i < 3; i++) {
-            feed_row(&f, batch, i, 1000 * i + start, (uint32_t)keep[i], NULL); /* right */
-            feed_row(&f, batch, i, 77777, 5 - (uint32_t)keep[i], NULL);        /* wrong */
-        }
-        OK(sennit_cache_spec_round_rollback(batch, keep, err));
-        /* A round without a draft after one with accepted drafts. */
-        OK(sennit_cache_spec_round_begin(batch, err));
-        OK(sennit_cache_spec_round_commit(batch, err));
-        for (uint32_t i = 0; i < 3; i++) {
-            assert_continues(&f, batch, i, 1000 * i, start + (uint32_t)keep[i]);
-            sennit_cache_dispose(&rows[i]);
-        }
-        sennit_cache_dispose(&batch);
-        close_fixture(&f);
-    }
 }
 
 /* Rule 11: bytes per token show the type in force. Storage equals the allocator's count around
@@ -855,12 +721,7 @@ static void hostile_storage_moves(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(joins_keep_their_kind),
         cmocka_unit_test(other_kinds_are_refused),
-        cmocka_unit_test(positions_are_values),
-        cmocka_unit_test(extract_pins_nothing),
-        cmocka_unit_test(fresh_rows_merge),
-        cmocka_unit_test(rollback_keeps_exactly),
         cmocka_unit_test(projected_bytes_are_exact),
         cmocka_unit_test(reserve_covers_the_peak),
         cmocka_unit_test(clones_are_references),
