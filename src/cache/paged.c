@@ -112,11 +112,15 @@ void sn_paged_row_spans(const struct sennit_cache *cache, const struct sn_row *r
 {
     const struct sn_paged *c = sn_paged_of(cache);
     uint64_t size = c->paging.page_tokens, n_pages = sn_pages_of(&c->paging, row->n_tokens);
-    for (uint64_t p = 0; p < n_pages; p++) {
-        const struct sn_page *page = sn_table_page(row->store, n_pages, p);
-        uint64_t left = row->n_tokens - p * size;
-        c->ops->views(cache, page->data, index, p * size, left < size ? left : size, out + c->ops->n_views * p);
-    }
+    uint64_t end = 0; /* of the blocks that are still to be listed, newest first */
+    for (const struct sn_table *t = row->store; t; t = t->parent)
+        end += t->n_pages;
+    for (const struct sn_table *t = row->store; t; end -= t->n_pages, t = t->parent)
+        for (uint64_t i = 0, p = end - t->n_pages; i < t->n_pages && p < n_pages; i++, p++) {
+            uint64_t left = row->n_tokens - p * size;
+            c->ops->views(cache, t->page[i]->data, index, p * size, left < size ? left : size,
+                          out + c->ops->n_views * p);
+        }
 }
 
 size_t sn_paged_n_spans(const struct sennit_cache *cache, uint32_t row)

@@ -18,8 +18,6 @@
 #include "cache/outside.h"
 #include "cache/world.h"
 
-enum { OPS_PER_WORLD = 400, OPS_PER_LARGE_WORLD = 60, LEAST_WORLDS = 8 };
-
 static struct mcache *pick(struct world *w)
 {
     if (w->n_serial == 0 || (w->main.n > 0 && rng_chance(&w->rng, 70)))
@@ -162,6 +160,34 @@ static bool op_extract(struct world *w)
     else
         OK(sennit_cache_clone(w->main.c, row, &c, err));
     add_serial(w, c, mrow_copy(w->main.rows[row]));
+    check_row(w, &w->serial[w->n_serial - 1], 0);
+    return true;
+}
+
+/* A prefix is published as a clone that is trimmed to it; what can_publish_row says of a length, trim does. */
+static bool op_publish(struct world *w)
+{
+    struct mcache *m = pick(w);
+    if (w->n_serial == MAX_SERIAL || m->n == 0)
+        return false;
+    uint32_t row = rng_below(&w->rng, m->n);
+    struct mrow *copy = mrow_copy(m->rows[row]);
+    uint64_t n = rng_chance(&w->rng, 15) ? copy->n : rng_below(&w->rng, (uint32_t)copy->n + 1);
+    bool able = sennit_cache_can_publish_row(m->c, row, n);
+    struct sennit_cache *c;
+    OK(sennit_cache_clone(m->c, row, &c, err));
+    if (n == copy->n) {
+        CHECK(able);
+    } else if (able) {
+        OK(sennit_cache_trim(c, copy->n - n, false, err));
+        mrow_cut(copy, n);
+    } else {
+        sennit_status status = sennit_cache_is_trimmable(c) ? SENNIT_RANGE : SENNIT_UNSUPPORTED;
+        uint64_t before = cache_fingerprint(c);
+        REFUSED(status, sennit_cache_trim(c, copy->n - n, false, err));
+        CHECK(cache_fingerprint(c) == before);
+    }
+    add_serial(w, c, copy);
     check_row(w, &w->serial[w->n_serial - 1], 0);
     return true;
 }
@@ -537,10 +563,10 @@ struct op {
     bool (*run)(struct world *w); /* false: not possible now */
 };
 static const struct op ops[] = {
-    {"append", 44, op_append},  {"new", 7, op_new},         {"merge", 7, op_merge}, {"filter", 5, op_filter},
+    {"append", 42, op_append},  {"new", 7, op_new},         {"merge", 7, op_merge}, {"filter", 5, op_filter},
     {"extract", 6, op_extract}, {"dispose", 3, op_dispose}, {"trim", 5, op_trim},   {"round", 9, op_round},
     {"donor", 5, op_donor},     {"save", 3, op_save},       {"load", 3, op_load},   {"prefill", 1, op_prefill},
-    {"misuse", 2, op_misuse},
+    {"misuse", 2, op_misuse},   {"publish", 2, op_publish},
 };
 
 static uint32_t run_op(struct world *w)
@@ -589,13 +615,6 @@ static void say_where(void)
                 (unsigned long long)where.op + 1, where.hostile ? " --hostile" : "");
 }
 
-/* A short run has several worlds too, long rows and rows of several segments among them. */
-static uint32_t ops_per_world(uint64_t n_ops)
-{
-    uint64_t n = n_ops / LEAST_WORLDS;
-    return n > OPS_PER_WORLD ? OPS_PER_WORLD : n > OPS_PER_LARGE_WORLD ? (uint32_t)n : OPS_PER_LARGE_WORLD;
-}
-
 static void run(const struct tested_family *family, sennit_type type, uint64_t n_ops, uint64_t seed, bool verbose,
                 struct sn_pool *threads)
 {
@@ -604,7 +623,7 @@ static void run(const struct tested_family *family, sennit_type type, uint64_t n
     struct world w;
     for (uint64_t done = 0; done < n_ops; where.world++) {
         world_open(&w, family, type, seed, where.world, where.hostile, where.wrong, threads);
-        uint32_t n_world = w.large ? OPS_PER_LARGE_WORLD : ops_per_world(n_ops);
+        uint32_t n_world = world_operations(&w, n_ops);
         if (verbose)
             printf("world %u: %s x%u, max_tokens %llu, soft cap %g, sinks %d\n", where.world,
                    sennit_cache_signature(w.main.c), w.g.group, (unsigned long long)w.g.config.max_tokens,
@@ -615,7 +634,7 @@ static void run(const struct tested_family *family, sennit_type type, uint64_t n
             counts[op]++;
             if (verbose)
                 printf("%llu %s: %u rows, %u serial\n", (unsigned long long)done, ops[op].name, w.main.n, w.n_serial);
-            check_all(&w, done % 64 == 63);
+            check_all(&w, done % 64 == 63 || i + 1 == n_world || done + 1 == n_ops);
         }
         world_close(&w);
         outputs += w.n_outputs;

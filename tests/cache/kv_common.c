@@ -121,3 +121,32 @@ uint8_t *kv_canonical(const struct sennit_cache *like, const struct sennit_span_
     CHECK(next_key == n_tokens && next_value == n_tokens);
     return out;
 }
+
+/* ---- wrong variants ------------------------------------------------------------------------------------------- */
+
+static unsigned wrong; /* the variant */
+static void (*right_plan)(struct sennit_cache *cache, uint32_t *n_items, uint32_t *n_merges);
+
+static void wrong_plan(struct sennit_cache *cache, uint32_t *n_items, uint32_t *n_merges)
+{
+    struct sennit_attend_inputs *in = &cache->step.in;
+    if (wrong == 1)
+        in->sinks = NULL;
+    else if (wrong == 2)
+        in->soft_cap = 0;
+    else
+        in->scale *= 1.001f;
+    right_plan(cache, n_items, n_merges);
+}
+
+const char *kv_spoil(unsigned variant, struct sn_family *family)
+{
+    static const char *const what[] = {"learned sinks left out", "the soft cap left out",
+                                       "a scale off by a thousandth"};
+    if (variant == 0 || variant > SN_ARRAY_LEN(what))
+        return NULL;
+    wrong = variant;
+    right_plan = family->attend_plan;
+    family->attend_plan = wrong_plan;
+    return what[variant - 1];
+}

@@ -65,6 +65,7 @@ struct tested_family {
     const char *(*fault)(unsigned variant, struct sn_family *family);
     const char *oracles[2]; /* whose bits it must give: its own alone in a cache, and another family's (or NULL) */
     uint32_t other_percent; /* of the rows alone that are of the other family; 0 = 12 */
+    bool slow;              /* rows are shorter, and large worlds too */
     /* Families whose rows let old tokens go; NULL: nothing is ever let go. */
     struct retention (*retention)(const struct geometry *g, uint64_t high);
     /* What of a row's canonical form (n_tokens, n_bytes) a later query reads; the rest becomes zeros. Goes
@@ -113,6 +114,8 @@ void walk_pages(const struct sennit_cache *cache, uint32_t row, const struct sn_
  * one of each with columns, or from one "key_value" span. */
 uint8_t *kv_canonical(const struct sennit_cache *like, const struct sennit_span_view *spans, size_t n_spans,
                       uint64_t n_tokens, size_t *n_bytes);
+/* Wrong variants of any family whose queries, scale, soft cap and sinks come through attend_plan. */
+const char *kv_spoil(unsigned variant, struct sn_family *family);
 /* n elements of e bytes, `step` elements apart where they come from. */
 void copy_elements(uint8_t *to, const uint8_t *from, size_t step, size_t n, size_t e);
 size_t kv_canonical_token_bytes(const struct sennit_cache_config *config);

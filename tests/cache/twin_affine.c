@@ -336,6 +336,7 @@ const struct tested_family tested_affine = {
     .small = affine_small,
     .d_step = 64, /* for both groups */
     .paged = true,
+    .spoil = kv_spoil,
     .oracles = {"affine", NULL},
     .walk = walk_affine,
     .canonical = affine_canonical,

@@ -12,7 +12,9 @@ struct twin {
     const struct geometry *g;
     uint64_t n, cap;
     size_t n_input;
-    float *x; /* [n][n_input] */
+    float *x;             /* [n][n_input] */
+    struct delta *deltas; /* [heads], of gated DeltaNet; each where the last question about its head left it */
+    struct mamba *mambas; /* likewise */
 };
 
 /* ---- constants and geometries ---------------------------------------------------------------------------------- */
@@ -71,8 +73,8 @@ static void draw_geometry(struct rng *rng, struct geometry *g, sennit_type type,
     static const uint32_t small[] = {1, 2, 3, 5, 8, 15, 16, 17, 24, 32, 33}, big[] = {48, 64, 100, 128};
     (void)type;
     struct recur_sizes s = {.kind = kinds[rng_below(rng, 3)]};
-    s.n_key_heads = 1 + rng_below(rng, 3);
-    s.n_heads = s.n_key_heads * (1 + rng_below(rng, 3));
+    s.n_key_heads = 1 + rng_below(rng, large ? 8 : 3);
+    s.n_heads = s.n_key_heads * (1 + rng_below(rng, large ? 8 / s.n_key_heads : 3));
     s.d_state = large ? big[rng_below(rng, SN_ARRAY_LEN(big))] : small[rng_below(rng, SN_ARRAY_LEN(small))];
     s.d_head = large ? big[rng_below(rng, SN_ARRAY_LEN(big))] : small[rng_below(rng, SN_ARRAY_LEN(small))];
     if (strcmp(s.kind, "short-conv") == 0)
@@ -101,42 +103,6 @@ static void small_deltanet(struct geometry *g)
     struct recur_sizes s = {
         .kind = "deltanet", .n_heads = 4, .n_key_heads = 2, .d_state = 8, .d_head = 32, .kernel = 4};
     recur_geometry(g, &s);
-}
-
-/* ---- tokens ---------------------------------------------------------------------------------------------------- */
-
-static struct twin *twin_create(const struct geometry *g)
-{
-    struct twin *t = must(calloc(1, sizeof *t));
-    t->g = g;
-    for (uint32_t p = 0; p < g->n_parts; p++)
-        t->n_input += g->parts[p].n_heads;
-    return t;
-}
-
-static void twin_release(struct twin *t)
-{
-    if (!t)
-        return;
-    free(t->x);
-    free(t);
-}
-
-static void twin_append(struct twin *t, uint64_t token)
-{
-    if (t->n == t->cap) {
-        t->cap = t->cap * 2 + 16;
-        t->x = must(realloc(t->x, t->cap * t->n_input * sizeof *t->x));
-    }
-    float *x = t->x + t->n++ * t->n_input;
-    for (uint32_t p = 0; p < t->g->n_parts; x += t->g->parts[p++].n_heads)
-        token_vector(token, t->g->parts[p].role, t->g->parts[p].n_heads, x);
-}
-
-static void twin_cut(struct twin *t, uint64_t n_tokens)
-{
-    CHECK(n_tokens <= t->n);
-    t->n = n_tokens;
 }
 
 /* ---- the parts of the formulas, each with its error ------------------------------------------------------------ */
@@ -211,6 +177,7 @@ static double unit_vector(const struct twin *t, uint64_t pos, size_t first, size
 /* ---- gated DeltaNet -------------------------------------------------------------------------------------------- */
 
 struct delta {
+    uint64_t pos; /* tokens that are in it */
     size_t d, n_values;
     double *k, *q; /* [d] */
     double ke, qe; /* lengths of their errors */
@@ -260,37 +227,56 @@ static void delta_position(const struct twin *t, struct delta *m, uint64_t pos, 
         delta_lane(m, i, activated(t, pos, 2 * n_keys * d + head * m->n_values + i));
 }
 
+static void delta_free(struct delta *m)
+{
+    free(m->k);
+    free(m->q);
+    free(m->s);
+    free(m->e);
+    *m = (struct delta){0};
+}
+
+/* The state after n_tokens: on from where it was, or from the first token. */
+static struct delta *delta_after(const struct twin *t, uint32_t head, uint64_t n_tokens)
+{
+    struct delta *m = &t->deltas[head];
+    if (m->pos > n_tokens)
+        delta_free(m);
+    if (m->pos == 0) {
+        m->d = t->g->config.recurrent.d_state;
+        m->n_values = t->g->config.recurrent.d_head;
+        m->k = must(calloc(m->d, sizeof *m->k));
+        m->q = must(calloc(m->d, sizeof *m->q));
+        m->s = must(calloc(m->d * m->n_values, sizeof *m->s));
+        m->e = must(calloc(m->n_values, sizeof *m->e));
+    }
+    for (; m->pos < n_tokens; m->pos++)
+        delta_position(t, m, m->pos, head);
+    return m;
+}
+
 static double delta_attend(const struct twin *t, uint32_t head, uint64_t n_tokens, double *out)
 {
-    const struct sennit_cache_config *c = &t->g->config;
-    struct delta m = {.d = c->recurrent.d_state, .n_values = c->recurrent.d_head};
-    m.k = must(calloc(m.d, sizeof *m.k));
-    m.q = must(calloc(m.d, sizeof *m.q));
-    m.s = must(calloc(m.d * m.n_values, sizeof *m.s));
-    m.e = must(calloc(m.n_values, sizeof *m.e));
-    for (uint64_t pos = 0; pos < n_tokens; pos++)
-        delta_position(t, &m, pos, head);
-    double bound = 0, qn = norm_of(m.q, m.d, 1);
-    for (size_t i = 0; i < m.n_values; i++) {
-        double size = norm_of(m.s + i, m.d, m.n_values);
-        double e = m.e[i] * (qn + m.qe) + size * m.qe + ((double)m.d / 4 + 4) * U * size * qn + 1e-36;
+    const struct delta *m = delta_after(t, head, n_tokens);
+    double bound = 0, qn = norm_of(m->q, m->d, 1);
+    for (size_t i = 0; i < m->n_values; i++) {
+        double size = norm_of(m->s + i, m->d, m->n_values);
+        double e = m->e[i] * (qn + m->qe) + size * m->qe + ((double)m->d / 4 + 4) * U * size * qn + 1e-36;
         out[i] = 0;
-        for (size_t j = 0; j < m.d; j++)
-            out[i] += m.s[j * m.n_values + i] * m.q[j];
+        for (size_t j = 0; j < m->d; j++)
+            out[i] += m->s[j * m->n_values + i] * m->q[j];
         bound = e > bound ? e : bound;
     }
-    free(m.k);
-    free(m.q);
-    free(m.s);
-    free(m.e);
     return 1.1 * bound; /* the rest is for products of errors */
 }
 
 /* ---- Mamba-2 --------------------------------------------------------------------------------------------------- */
 
 struct mamba {
+    uint64_t pos;                 /* tokens that are in it */
     struct num dt, decay, *b, *c; /* [d_state] */
     struct num *h;                /* [d_head][d_state] */
+    struct num *y;                /* [d_head]: the last token's outputs */
 };
 
 /* h <- decay h + dt x B, one lane: the old error shrinks with decay, and each factor brings its own. Then y = h C, a
@@ -313,36 +299,112 @@ static struct num mamba_lane(struct mamba *m, struct num *h, size_t d, struct nu
     return (struct num){all, e + ((double)d + 2) * U * size + fabs(skip) * (x.e + 2 * U * fabs(x.x)) + U * fabs(all)};
 }
 
-static double mamba_attend(const struct twin *t, uint32_t head, uint64_t n_tokens, double *out)
+static void mamba_position(const struct twin *t, struct mamba *m, uint64_t pos, uint32_t head)
 {
     const struct sennit_cache_config *c = &t->g->config;
     size_t d = c->recurrent.d_state, n_values = c->recurrent.d_head, n_heads = c->recurrent.n_heads;
     size_t groups = c->recurrent.n_key_heads, group = head / (n_heads / groups);
-    struct mamba m = {.b = must(calloc(d, sizeof *m.b)), .c = must(calloc(d, sizeof *m.c))};
-    m.h = must(calloc(n_values * d, sizeof *m.h));
-    double bound = 0, skip = c->recurrent.d_skip ? (double)c->recurrent.d_skip[head] : 0;
-    for (uint64_t pos = 0; pos < n_tokens; pos++) {
-        m.dt = softplus_of((double)t->x[pos * t->n_input + c->recurrent.n_channels + head],
-                           (double)c->recurrent.dt_bias[head]);
-        if (c->recurrent.dt_max > 0) {
-            m.dt.x = fmin(fmax(m.dt.x, (double)c->recurrent.dt_min), (double)c->recurrent.dt_max);
-        }
-        m.decay = decay_of((double)c->recurrent.a_log[head], m.dt);
-        for (size_t n = 0; n < d; n++) {
-            m.b[n] = activated(t, pos, n_heads * n_values + group * d + n);
-            m.c[n] = activated(t, pos, n_heads * n_values + (groups + group) * d + n);
-        }
-        bound = 0;
-        for (size_t i = 0; i < n_values; i++) {
-            struct num y = mamba_lane(&m, m.h + i * d, d, activated(t, pos, head * n_values + i), skip);
-            out[i] = y.x;
-            bound = y.e > bound ? y.e : bound;
-        }
+    double skip = c->recurrent.d_skip ? (double)c->recurrent.d_skip[head] : 0;
+    m->dt = softplus_of((double)t->x[pos * t->n_input + c->recurrent.n_channels + head],
+                        (double)c->recurrent.dt_bias[head]);
+    if (c->recurrent.dt_max > 0)
+        m->dt.x = fmin(fmax(m->dt.x, (double)c->recurrent.dt_min), (double)c->recurrent.dt_max);
+    m->decay = decay_of((double)c->recurrent.a_log[head], m->dt);
+    for (size_t n = 0; n < d; n++) {
+        m->b[n] = activated(t, pos, n_heads * n_values + group * d + n);
+        m->c[n] = activated(t, pos, n_heads * n_values + (groups + group) * d + n);
     }
-    free(m.b);
-    free(m.c);
-    free(m.h);
+    for (size_t i = 0; i < n_values; i++)
+        m->y[i] = mamba_lane(m, m->h + i * d, d, activated(t, pos, head * n_values + i), skip);
+}
+
+static void mamba_free(struct mamba *m)
+{
+    free(m->b);
+    free(m->c);
+    free(m->h);
+    free(m->y);
+    *m = (struct mamba){0};
+}
+
+/* As delta_after. */
+static struct mamba *mamba_after(const struct twin *t, uint32_t head, uint64_t n_tokens)
+{
+    struct mamba *m = &t->mambas[head];
+    size_t d = t->g->config.recurrent.d_state, n_values = t->g->config.recurrent.d_head;
+    if (m->pos > n_tokens)
+        mamba_free(m);
+    if (m->pos == 0) {
+        m->b = must(calloc(d, sizeof *m->b));
+        m->c = must(calloc(d, sizeof *m->c));
+        m->h = must(calloc(n_values * d, sizeof *m->h));
+        m->y = must(calloc(n_values, sizeof *m->y));
+    }
+    for (; m->pos < n_tokens; m->pos++)
+        mamba_position(t, m, m->pos, head);
+    return m;
+}
+
+static double mamba_attend(const struct twin *t, uint32_t head, uint64_t n_tokens, double *out)
+{
+    const struct mamba *m = mamba_after(t, head, n_tokens);
+    double bound = 0;
+    for (size_t i = 0; i < t->g->config.recurrent.d_head; i++) {
+        out[i] = m->y[i].x;
+        bound = m->y[i].e > bound ? m->y[i].e : bound;
+    }
     return 1.1 * bound + 1e-36;
+}
+
+/* ---- the twin -------------------------------------------------------------------------------------------------- */
+
+static struct twin *twin_create(const struct geometry *g)
+{
+    struct twin *t = must(calloc(1, sizeof *t));
+    size_t n_heads = g->config.recurrent.n_heads + 1;
+    t->g = g;
+    t->deltas = must(calloc(n_heads, sizeof *t->deltas));
+    t->mambas = must(calloc(n_heads, sizeof *t->mambas));
+    for (uint32_t p = 0; p < g->n_parts; p++)
+        t->n_input += g->parts[p].n_heads;
+    return t;
+}
+
+static void twin_release(struct twin *t)
+{
+    if (!t)
+        return;
+    for (uint32_t i = 0; i < t->g->config.recurrent.n_heads; i++) {
+        delta_free(&t->deltas[i]);
+        mamba_free(&t->mambas[i]);
+    }
+    free(t->deltas);
+    free(t->mambas);
+    free(t->x);
+    free(t);
+}
+
+static void twin_append(struct twin *t, uint64_t token)
+{
+    if (t->n == t->cap) {
+        t->cap = t->cap * 2 + 16;
+        t->x = must(realloc(t->x, t->cap * t->n_input * sizeof *t->x));
+    }
+    float *x = t->x + t->n++ * t->n_input;
+    for (uint32_t p = 0; p < t->g->n_parts; x += t->g->parts[p++].n_heads)
+        token_vector(token, t->g->parts[p].role, t->g->parts[p].n_heads, x);
+}
+
+static void twin_cut(struct twin *t, uint64_t n_tokens)
+{
+    CHECK(n_tokens <= t->n);
+    t->n = n_tokens;
+    for (uint32_t i = 0; i < t->g->config.recurrent.n_heads; i++) {
+        if (t->deltas[i].pos > n_tokens)
+            delta_free(&t->deltas[i]);
+        if (t->mambas[i].pos > n_tokens)
+            mamba_free(&t->mambas[i]);
+    }
 }
 
 static double twin_attend(const struct twin *t, const float *q, uint32_t head, uint64_t n_keys, const uint8_t *mask,

@@ -40,8 +40,8 @@ static void code_key(const float *x, uint32_t bits, double *out)
 {
     float least = x[0], most = x[0], up;
     for (size_t i = 0; i < GROUP; i++) {
-        least = fminf(least, x[i]);
-        most = fmaxf(most, x[i]);
+        least = x[i] < least ? x[i] : least;
+        most = x[i] > most ? x[i] : most;
     }
     if (least == most) {
         for (size_t i = 0; i < GROUP; i++)
@@ -95,13 +95,13 @@ static void rotate_back(const double *y, uint32_t d, double *out)
     }
 }
 
+/* Levels ascend; of two that are equally near, the lower one. */
 static double nearest(double z, const float *levels, uint32_t n)
 {
-    uint32_t best = 0;
-    for (uint32_t i = 1; i < n; i++)
-        if (fabs(z - levels[i]) < fabs(z - levels[best]))
-            best = i;
-    return levels[best];
+    uint32_t low = 0;
+    for (uint32_t step = n / 2; step > 0; step /= 2)
+        low += levels[low + step] <= z ? step : 0;
+    return low + 1 < n && fabs(z - levels[low + 1]) < fabs(z - levels[low]) ? levels[low + 1] : levels[low];
 }
 
 static void code_value(const float *x, uint32_t d, uint32_t bits, double *out)

@@ -4,12 +4,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { LARGEST = 6000 }; /* heads * (d_k + d_v) of a large world: what a minute affords */
-
 /* ---- worlds ---------------------------------------------------------------------------------- */
 
-/* Any level this CPU has; the slow one seldom. */
-static const char *random_isa(struct rng *rng)
+/* Any level this CPU has; the slow one seldom, and less where there is much to compute. */
+static const char *random_isa(struct rng *rng, bool heavy)
 {
     struct sn_cpu cpu = sn_cpu_detect();
     enum sn_isa levels[SN_ISA_COUNT];
@@ -17,15 +15,15 @@ static const char *random_isa(struct rng *rng)
     for (int isa = SN_ISA_SCALAR + 1; isa < SN_ISA_COUNT; isa++)
         if (sn_isa_available(&cpu, (enum sn_isa)isa))
             levels[n++] = (enum sn_isa)isa;
-    if (n == 0 || rng_chance(rng, 8))
+    if (n == 0 || rng_chance(rng, heavy ? 4 : 7))
         return sn_isa_name(SN_ISA_SCALAR);
     return sn_isa_name(levels[rng_below(rng, n)]);
 }
 
-static struct sennit_pool *open_pool(struct rng *rng)
+static struct sennit_pool *open_pool(struct rng *rng, bool heavy)
 {
     struct sennit_pool *pool;
-    struct sennit_pool_options options = {.n_workers = N_WORKERS, .isa = random_isa(rng)};
+    struct sennit_pool_options options = {.n_workers = N_WORKERS, .isa = random_isa(rng, heavy)};
     OK(sennit_pool_create(&pool, &options, err));
     sn_cache_pool_set_poison(pool, rng_chance(rng, 80));
     return pool;
@@ -94,10 +92,8 @@ void world_open(struct world *w, const struct tested_family *family, sennit_type
                         .threads = threads};
     struct rng *rng = &w->rng;
     w->large = rng_chance(rng, 10);
-    w->max_len = rng_chance(rng, 75) ? 140 : 340;
-    do
-        family->geometry(rng, &w->g, type, w->large);
-    while (w->large && n_heads_of(&w->g) * (d_q_of(&w->g) + d_out_of(&w->g)) > LARGEST);
+    w->max_len = rng_chance(rng, family->slow ? 95 : 75) ? 140 : 340;
+    family->geometry(rng, &w->g, type, w->large);
     if (index % 16 == 5)
         long_geometry(w);
     if (index % 16 == 3)
@@ -118,11 +114,25 @@ void world_open(struct world *w, const struct tested_family *family, sennit_type
     w->g.sinks = rng_chance(rng, 30) ? w->sinks : NULL;
     if (family->settle)
         family->settle(rng, &w->g);
-    w->pool = open_pool(rng);
+    w->pool = open_pool(rng, w->large || w->long_rows || w->segmented);
     sn_cache_pool_set_hostile(w->pool, hostile);
-    w->solo_pool = open_pool(rng);
+    w->solo_pool = open_pool(rng, w->large || w->long_rows || w->segmented);
     w->misc_at_start = atomic_load(&w->pool->heap->used[SN_USE_MISC]);
     w->main.c = new_cache(w, w->pool, &w->g.config, 0);
+}
+
+/* Worlds of real heads and dimensions, and of long rows, are short: they take no longer than the many small ones. */
+uint32_t world_operations(const struct world *w, uint64_t n_ops)
+{
+    enum { SMALL = 250, LONG = 100, LARGE = 80, LEAST = 16, LEAST_WORLDS = 8, WEIGHT = 10000 };
+    uint64_t weight = (uint64_t)n_heads_of(&w->g) * (d_q_of(&w->g) + d_out_of(&w->g)), share = n_ops / LEAST_WORLDS;
+    uint64_t n = w->long_rows || w->segmented ? LONG : SMALL;
+    if (w->large)
+        n = weight > WEIGHT ? LARGE * WEIGHT / weight : LARGE;
+    if (w->large && w->family->slow)
+        n = n / 4;
+    n = share < n ? share : n;
+    return n > LEAST ? (uint32_t)n : LEAST;
 }
 
 void world_close(struct world *w)

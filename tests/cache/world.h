@@ -85,6 +85,9 @@ void world_open(struct world *w, const struct tested_family *family, sennit_type
 /* A cache of the world, of its wrong variant where there is one. */
 struct sennit_cache *new_cache(struct world *w, struct sennit_pool *pool, const struct sennit_cache_config *config,
                                uint32_t n_rows);
+/* How many operations this world gets in a run of n_ops: a short run has several worlds too, long rows and rows of
+ * several segments among them. */
+uint32_t world_operations(const struct world *w, uint64_t n_ops);
 void world_close(struct world *w); /* dies of a leak */
 
 struct mrow *mrow_new(struct world *w);
