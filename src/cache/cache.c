@@ -732,7 +732,11 @@ sennit_status sennit_cache_commit_prefill(struct sennit_cache *cache, const uint
     for (uint32_t i = 0; i < cache->n_rows; i++)
         cache->rows[i].marked = false;
     SN_TRY(check_prefill(cache, true, "commit_prefill", err));
-    return cache->ops->commit_prefill ? cache->ops->commit_prefill(cache, rows, n_rows, err) : SENNIT_OK;
+    if (cache->ops->commit_prefill) {
+        SN_TRY(cache->ops->commit_prefill(cache, rows, n_rows, err));
+        cache->ops->apply_prefill(cache, rows, n_rows);
+    }
+    return SENNIT_OK;
 }
 
 sennit_status sennit_cache_end_prefill(struct sennit_cache *cache, struct sennit_error *err)

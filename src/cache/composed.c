@@ -511,10 +511,27 @@ static sennit_status composed_commit_prefill(struct sennit_cache *cache, const u
                                              struct sennit_error *err)
 {
     struct sn_composed *c = mutable_composed(cache);
-    for (uint32_t i = 0; i < c->n_parts; i++)
-        SN_TRY(of_part(c, i, sennit_cache_commit_prefill(c->part[i], rows, n_rows, err), err));
-    settle_floors(c);
+    for (uint32_t i = 0; i < c->n_parts; i++) {
+        struct sennit_cache *part = c->part[i];
+        sennit_status status =
+            part->ops->commit_prefill ? part->ops->commit_prefill(part, rows, n_rows, err) : SENNIT_OK;
+        if (status != SENNIT_OK) {
+            while (i-- > 0)
+                if (c->part[i]->ops->commit_prefill)
+                    c->part[i]->ops->discard_prefill(c->part[i], n_rows);
+            return status;
+        }
+    }
     return SENNIT_OK;
+}
+
+static void composed_apply_prefill(struct sennit_cache *cache, const uint32_t *rows, uint32_t n_rows)
+{
+    struct sn_composed *c = mutable_composed(cache);
+    for (uint32_t i = 0; i < c->n_parts; i++)
+        if (c->part[i]->ops->commit_prefill)
+            c->part[i]->ops->apply_prefill(c->part[i], rows, n_rows);
+    settle_floors(c);
 }
 
 /* ---- spans and streams ---------------------------------------------------------------------------------------- */
@@ -625,7 +642,7 @@ static sennit_status composed_step_begin(struct sennit_cache *cache, struct senn
     c->planned = NULL;
     for (uint32_t i = 0; i < c->n_parts; i++) {
         uint32_t n_heads = step->part_heads ? step->part_heads[i] : step->n_heads;
-        sennit_status status = sennit_cache_append_begin(c->part[i], step->spans, step->n_spans, n_heads, err);
+        sennit_status status = sn_cache_begin(c->part[i], step->spans, step->n_spans, n_heads, NULL, err);
         if (status != SENNIT_OK) {
             while (i-- > 0)
                 sennit_cache_append_abort(c->part[i]);
@@ -633,6 +650,16 @@ static sennit_status composed_step_begin(struct sennit_cache *cache, struct senn
         }
     }
     return SENNIT_OK;
+}
+
+/* What parts cannot take back comes when all of them have begun. */
+static void composed_step_begun(struct sennit_cache *cache)
+{
+    struct sn_composed *c = mutable_composed(cache);
+    for (uint32_t i = 0; i < c->n_parts; i++)
+        if (c->part[i]->ops->step_begun)
+            c->part[i]->ops->step_begun(c->part[i]);
+    settle_floors(c);
 }
 
 static void composed_step_tile(struct sennit_cache *cache, uint32_t span, uint32_t token, uint32_t n_tokens,
@@ -740,6 +767,7 @@ const struct sn_family sn_family_composed = {
     .round_rollback = composed_round_rollback,
     .begin_prefill = composed_begin_prefill,
     .commit_prefill = composed_commit_prefill,
+    .apply_prefill = composed_apply_prefill,
     .end_prefill = composed_end_prefill,
     .n_spans = composed_n_spans,
     .spans = composed_spans,
@@ -748,6 +776,7 @@ const struct sn_family sn_family_composed = {
     .save_body = composed_save_body,
     .load_body = composed_load_body,
     .step_begin = composed_step_begin,
+    .step_begun = composed_step_begun,
     .step_tile = composed_step_tile,
     .step_commit = composed_step_commit,
     .step_abort = composed_step_abort,

@@ -237,10 +237,22 @@ static sennit_status delayed_commit_prefill(struct sennit_cache *cache, const ui
             return status;
         }
     }
+    return SENNIT_OK;
+}
+
+static void delayed_apply_prefill(struct sennit_cache *cache, const uint32_t *rows, uint32_t n_rows)
+{
+    struct sn_delayed *c = mutable_delayed(cache);
     for (uint32_t i = 0; i < n_rows; i++)
         if (c->changes[i].due)
-            make_change(f, &cache->rows[rows[i]], 0, &c->changes[i]);
-    return SENNIT_OK;
+            make_change(&c->forms, &cache->rows[rows[i]], 0, &c->changes[i]);
+}
+
+static void delayed_discard_prefill(struct sennit_cache *cache, uint32_t n_rows)
+{
+    struct sn_delayed *c = mutable_delayed(cache);
+    while (n_rows-- > 0)
+        drop_change(&c->forms, &c->changes[n_rows]);
 }
 
 /* ---- the step -------------------------------------------------------------------------------------------------- */
@@ -294,7 +306,7 @@ static sennit_status reserve_scratch(struct sn_delayed *c, struct sennit_error *
     return status;
 }
 
-/* All that can fail first; then rows that are due change, which cannot. */
+/* All that can fail; rows that are due change once it has succeeded. */
 static sennit_status delayed_step_begin(struct sennit_cache *cache, struct sennit_error *err)
 {
     struct sn_delayed *c = mutable_delayed(cache);
@@ -310,13 +322,19 @@ static sennit_status delayed_step_begin(struct sennit_cache *cache, struct senni
             return status;
         }
     }
+    return SENNIT_OK;
+}
+
+static void delayed_step_begun(struct sennit_cache *cache)
+{
+    struct sn_delayed *c = mutable_delayed(cache);
+    const struct sn_cache_step *step = &cache->step;
     for (uint32_t i = 0; i < step->n_spans; i++) {
         struct sn_row *row = &cache->rows[step->spans[i].row];
         if (c->changes[i].due)
             make_change(&c->forms, row, step->spans[i].n_tokens, &c->changes[i]);
         sn_paged_row_poison(sn_form(&c->forms, row), row, step->spans[i].n_tokens);
     }
-    return SENNIT_OK;
 }
 
 static void delayed_step_commit(struct sennit_cache *cache)
@@ -387,6 +405,8 @@ const struct sn_family sn_family_delayed = {
     .trim_apply = delayed_trim_apply,
     .trim_discard = delayed_trim_discard,
     .commit_prefill = delayed_commit_prefill,
+    .apply_prefill = delayed_apply_prefill,
+    .discard_prefill = delayed_discard_prefill,
     .n_spans = delayed_n_spans,
     .spans = delayed_spans,
     .dtype = delayed_dtype,
@@ -396,6 +416,7 @@ const struct sn_family sn_family_delayed = {
     .save_body = delayed_save_body,
     .load_body = delayed_load_body,
     .step_begin = delayed_step_begin,
+    .step_begun = delayed_step_begun,
     .step_tile = delayed_step_tile,
     .step_commit = delayed_step_commit,
     .step_abort = delayed_step_abort,

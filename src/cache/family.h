@@ -166,8 +166,12 @@ struct sn_family {
 
     /* -- prefill maintenance. May be NULL: nothing changes precision. -- */
     sennit_status (*begin_prefill)(struct sennit_cache *cache, struct sennit_error *err);
+    /* In two phases, so that all parts of a cache change or none: commit reserves all that apply will take; apply
+     * consumes it and cannot fail; discard gives it back. */
     sennit_status (*commit_prefill)(struct sennit_cache *cache, const uint32_t *rows, uint32_t n_rows,
                                     struct sennit_error *err);
+    void (*apply_prefill)(struct sennit_cache *cache, const uint32_t *rows, uint32_t n_rows);
+    void (*discard_prefill)(struct sennit_cache *cache, uint32_t n_rows);
     sennit_status (*end_prefill)(struct sennit_cache *cache, struct sennit_error *err);
 
     /* -- storage as spans: how many a row has, and the spans themselves, positions ascending -- */
@@ -200,6 +204,9 @@ struct sn_family {
     /* -- the step: cache->step holds the spans. commit and abort cannot fail; the common code then
      * moves n_tokens. -- */
     sennit_status (*step_begin)(struct sennit_cache *cache, struct sennit_error *err);
+    /* After step_begin, once nothing of the step can fail any more, be it in another part of the same cache: what
+     * step_abort does not undo. Cannot fail. May be NULL: nothing. */
+    void (*step_begun)(struct sennit_cache *cache);
     void (*step_tile)(struct sennit_cache *cache, uint32_t span, uint32_t token, uint32_t n_tokens, sennit_role role,
                       uint32_t first_head, uint32_t n_heads, const float *data, size_t token_stride, uint32_t worker);
     void (*step_commit)(struct sennit_cache *cache);
@@ -266,6 +273,9 @@ void sn_cache_drop_rows(struct sennit_cache *cache, uint32_t n_rows);
 /* trim_apply, where there is something to apply, and the row's counts. */
 void sn_cache_cut_row(struct sennit_cache *cache, uint32_t row, uint64_t n_tokens, void *spare);
 void sn_cache_close_round(struct sennit_cache *cache);
+/* append_begin but for step_begun (step.c). part_heads: of each part, or NULL: n_heads for every one. */
+sennit_status sn_cache_begin(struct sennit_cache *cache, const struct sennit_span *spans, uint32_t n_spans,
+                             uint32_t n_heads, const uint32_t *part_heads, struct sennit_error *err);
 
 /* Rows of a cache, for donors and streams (cache.c): an empty cache like `like`, and room for n
  * rows. */

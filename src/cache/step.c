@@ -60,8 +60,8 @@ static sennit_status keep_spans(struct sennit_cache *cache, const struct sennit_
     return SENNIT_OK;
 }
 
-static sennit_status begin(struct sennit_cache *cache, const struct sennit_span *spans, uint32_t n_spans,
-                           uint32_t n_heads, const uint32_t *part_heads, struct sennit_error *err)
+sennit_status sn_cache_begin(struct sennit_cache *cache, const struct sennit_span *spans, uint32_t n_spans,
+                             uint32_t n_heads, const uint32_t *part_heads, struct sennit_error *err)
 {
     if (cache->step.open)
         return sn_fail(err, SENNIT_STATE, "append_begin: a step is open; commit or abort it first");
@@ -81,6 +81,15 @@ static sennit_status begin(struct sennit_cache *cache, const struct sennit_span 
     cache->step.open = true;
     cache->step.planned = false;
     sn_lineage_open(cache->lineage, cache);
+    return SENNIT_OK;
+}
+
+static sennit_status begin(struct sennit_cache *cache, const struct sennit_span *spans, uint32_t n_spans,
+                           uint32_t n_heads, const uint32_t *part_heads, struct sennit_error *err)
+{
+    SN_TRY(sn_cache_begin(cache, spans, n_spans, n_heads, part_heads, err));
+    if (cache->ops->step_begun)
+        cache->ops->step_begun(cache);
     return SENNIT_OK;
 }
 

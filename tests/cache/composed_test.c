@@ -690,6 +690,171 @@ static void damage_in_any_part_is_refused(void **state)
     }
 }
 
+/* ---- parts that change their precision ------------------------------------------------------------------------ */
+
+/* Two parts that are plain up to `first` and `second` positions; each with 4 query heads and 64 outputs. */
+static void open_changing(struct fixture *f, uint64_t first, uint64_t second)
+{
+    static struct geometry sub[2];
+    static struct sennit_cache_config inner[2];
+    static const struct sennit_cache_config codes = {.family = "affine", .code = {8, 8, 32}};
+    *f = (struct fixture){.rng = {11}, .g = {.scale = 0.25f, .config.round_depth = 8}};
+    for (uint32_t i = 0; i < 2; i++) {
+        sub[i] = (struct geometry){.group = 2, .scale = 0.25f, .d_out = 32};
+        sub[i].config = (struct sennit_cache_config){.family = "delayed",
+                                                     .n_kv_heads = 1,
+                                                     .d_k = 32,
+                                                     .d_v = 32,
+                                                     .k_type = SENNIT_F16,
+                                                     .v_type = SENNIT_F16,
+                                                     .page_tokens = 8,
+                                                     .start = i ? second : first,
+                                                     .inner = &codes,
+                                                     .n_inner = 1};
+        inner[i] = sub[i].config;
+        inner[i].role = i ? "late" : "early";
+    }
+    f->g.config = (struct sennit_cache_config){
+        .family = "composed", .max_span = 64, .round_depth = 8, .inner = inner, .n_inner = 2};
+    f->g.sub = sub;
+    f->g.n_subs = 2;
+    f->g.n_heads = WIDTH;
+    f->g.d_q = f->g.d_out = 1;
+    OK(sennit_pool_create(&f->pool, NULL, err));
+    sn_cache_pool_set_poison(f->pool, true);
+}
+
+/* Boundaries are the nearest part's, floors the farthest one's; a record tells both parts' forms. */
+static void every_part_changes_at_its_own_start(void **state)
+{
+    (void)state;
+    struct fixture f;
+    open_changing(&f, 10, 20);
+    struct sennit_cache *c = serial(&f, 0, 0), *copy = NULL;
+    for (uint32_t n = 0; n < 30;) {
+        uint64_t left = sennit_cache_max_append_tokens(c, 0);
+        assert_int_equal(left, n < 10 ? 10 - n : n < 20 ? 20 - n : SENNIT_UNBOUNDED);
+        if (left < 60)
+            REFUSED(SENNIT_RANGE, feed(&f, c, 0, n, (uint32_t)left + 1, NULL, err));
+        OK(feed(&f, c, 0, n, left < 4 ? (uint32_t)left : 4, NULL, err));
+        n = (uint32_t)sennit_cache_row_offset(c, 0);
+        assert_int_equal(sennit_cache_minimum_reusable_offset(c, 0), n > 20 ? 20 : n > 10 ? 10 : 0);
+        struct memory m;
+        struct sennit_stream s = memory_writer(&m);
+        OK(sennit_cache_save(c, 0, &s, err));
+        s = memory_reader(&m);
+        OK(sennit_cache_load(c, &s, &copy, err));
+        assert_int_equal(cache_fingerprint(copy), cache_fingerprint(c));
+        assert_int_equal(sennit_cache_minimum_reusable_offset(part_of(copy, 0), 0), n > 10 ? 10 : 0);
+        free(m.data);
+        sennit_cache_dispose(&copy);
+    }
+    assert_int_equal(sennit_cache_reusable_tokens(c, 0, 20), 20);
+    assert_int_equal(sennit_cache_reusable_tokens(c, 0, 19), 0);
+    assert_int_equal(sennit_cache_reusable_tokens(part_of(c, 0), 0, 19), 19);
+    REFUSED(SENNIT_RANGE, sennit_cache_trim(c, sennit_cache_row_offset(c, 0) - 19, false, err));
+    OK(sennit_cache_trim(c, sennit_cache_row_offset(c, 0) - 20, false, err));
+    sennit_cache_dispose(&c);
+    close_fixture(&f);
+}
+
+static sennit_status do_change(struct scene *s, struct sennit_error *err)
+{
+    static const uint32_t rows[] = {0, 1};
+    return sennit_cache_commit_prefill(s->c, rows, 2, err);
+}
+
+/* Both parts are due at once, by an append or by prefill maintenance: an allocation that fails in the second one
+ * leaves the first one plain. Pages that are shared, and pages that are not. */
+static void parts_change_together_or_not_at_all(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < 4; kind++) {
+        struct scene s = {0};
+        bool prefill = kind & 1, shared = kind & 2;
+        open_changing(&s.f, 12, 12);
+        s.a = serial(&s.f, 0, 12);
+        s.b = serial(&s.f, 300, 12);
+        struct sennit_cache *rows[] = {s.a, s.b};
+        s.c = merged(rows, 2);
+        if (!shared) {
+            sennit_cache_dispose(&s.a);
+            sennit_cache_dispose(&s.b);
+        }
+        if (prefill)
+            OK(sennit_cache_begin_prefill(s.c, err));
+        uint32_t n = 0;
+        if (prefill) {
+            n = fail_everywhere(&s, do_change);
+        } else {
+            struct work_span spans[2];
+            uint64_t tokens[2] = {12, 312};
+            struct step_options options = {.rng = &s.f.rng};
+            for (uint32_t r = 0; r < 2; r++)
+                spans[r] = (struct work_span){.row = r, .tokens = &tokens[r], .n_tokens = 1};
+            for (;; n++) {
+                struct sennit_error why = {0};
+                uint64_t before = cache_fingerprint(s.c), bytes = sennit_pool_bytes(s.f.pool);
+                sn_heap_fail_at(s.f.pool->heap, n + 1);
+                sennit_status status = run_step(s.c, &s.f.g, spans, 2, &options, &why);
+                sn_heap_fail_at(s.f.pool->heap, 0);
+                if (status == SENNIT_OK)
+                    break;
+                assert_int_equal(status, SENNIT_NOMEM);
+                assert_true(cache_fingerprint(s.c) == before && sennit_pool_bytes(s.f.pool) == bytes);
+            }
+        }
+        assert_true(n >= 4);
+        for (uint32_t i = 0; i < 2; i++)
+            assert_int_equal(sennit_cache_minimum_reusable_offset(part_of(s.c, i), -1), 12);
+        assert_int_equal(sennit_cache_minimum_reusable_offset(s.c, 0), 12);
+        if (prefill)
+            OK(sennit_cache_end_prefill(s.c, err));
+        sennit_cache_dispose(&s.a);
+        sennit_cache_dispose(&s.b);
+        sennit_cache_dispose(&s.c);
+        close_fixture(&s.f);
+    }
+}
+
+/* A dense tensor beside pages: padding that merges bring and drops that take it away stay that part's affair. */
+static void a_rectangle_can_be_a_part(void **state)
+{
+    (void)state;
+    struct fixture f;
+    open_fixture(&f, "composed-window-full");
+    static struct geometry sub[2];
+    static struct sennit_cache_config inner[2];
+    for (uint32_t i = 0; i < 2; i++) {
+        sub[i] = f.g.sub[1];
+        sub[i].config.family = i ? "plain" : "padded";
+        inner[i] = sub[i].config;
+        inner[i].role = i ? "pages" : "tensor";
+    }
+    f.g.sub = sub;
+    f.g.config.inner = inner;
+    struct sennit_cache *rows[] = {serial(&f, 0, 40), serial(&f, 500, 9), serial(&f, 900, 0)};
+    struct sennit_cache *c = merged(rows, 3), *one;
+    static const uint32_t keep[] = {1, 2};
+    assert_int_equal(sennit_cache_left_pad(c, 1), 31);
+    assert_int_equal(sennit_cache_offset(c), 40);
+    assert_continues(&f, c, 1, 500, 9);
+    OK(sennit_cache_trim(c, 0, false, err));
+    OK(sennit_cache_filter_rows(c, keep, 2, err));
+    OK(sennit_cache_spec_round_begin(c, err));
+    OK(feed(&f, c, 1, 900, 5, NULL, err));
+    static const uint64_t kept_tokens[] = {0, 3};
+    OK(sennit_cache_spec_round_rollback(c, kept_tokens, err));
+    OK(sennit_cache_extract_row(c, 1, &one, err));
+    assert_continues(&f, c, 1, 900, 3);
+    assert_continues(&f, one, 0, 900, 3);
+    for (uint32_t i = 0; i < 3; i++)
+        sennit_cache_dispose(&rows[i]);
+    sennit_cache_dispose(&c);
+    sennit_cache_dispose(&one);
+    close_fixture(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -708,6 +873,9 @@ int main(void)
         cmocka_unit_test(a_part_that_fails_fails_all),
         cmocka_unit_test(a_rollback_that_fails_fails_all),
         cmocka_unit_test(damage_in_any_part_is_refused),
+        cmocka_unit_test(every_part_changes_at_its_own_start),
+        cmocka_unit_test(parts_change_together_or_not_at_all),
+        cmocka_unit_test(a_rectangle_can_be_a_part),
     };
     return cmocka_run_group_tests_name("composed", tests, NULL, NULL);
 }

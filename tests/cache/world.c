@@ -578,7 +578,8 @@ void check_questions(struct world *w, const struct mcache *m)
         CHECK(n == 0 || sennit_cache_is_trimmable(m->c) || !sennit_cache_can_publish_row(m->c, r, n - 1));
         uint64_t least = retention_of(w->family, &w->g, m->rows[r]->high).trim_floor;
         CHECK(least == 0 || !sennit_cache_can_publish_row(m->c, r, least - 1));
-        CHECK(!w->family->retention || sennit_cache_can_publish_row(m->c, r, least));
+        uint64_t floor = sennit_cache_minimum_reusable_offset(m->c, r);
+        CHECK(!w->family->retention || sennit_cache_can_publish_row(m->c, r, least > floor ? least : floor));
         if (!w->wrong || !w->family->changes_precision)
             check_precision(w, m, r);
         head = n + m->pad[r] > head ? n + m->pad[r] : head;
