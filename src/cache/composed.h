@@ -3,8 +3,8 @@
  *
  *   rows     take_row, keep_rows: in each part. A part that cannot take a row makes the earlier ones give theirs back
  *   trim     each part prepares, then each part applies; the first that refuses makes the earlier ones discard
- *   rounds   begin: in each part, undone by an empty commit. Rollback: parts that trim prepare first, which alone can
- *            fail; then all apply, and the others roll back, which cannot
+ *   rounds   begin: in each part, undone by an empty commit. Rollback: parts that trim prepare first, which alone
+ *            can fail; then all apply, and the others roll back, which cannot
  *   prefill  each part reserves what its change will take, then all change
  *   step     begin: in each part, undone by abort, before any changes for good; plan, items and merges are those of one part after the other
  *   save     for each part: u64 floor | u64 body bytes | body; one record, one checksum

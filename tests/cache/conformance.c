@@ -417,7 +417,7 @@ static void prefill_step(struct world *w, struct mcache *m)
         uint64_t before = due ? cache_fingerprint(m->c) : 0, bytes = sennit_pool_bytes(w->pool);
         if (!due || w->wrong)
             continue;
-        REFUSED(SENNIT_RANGE, sennit_cache_append_begin(m->c, &s, 1, n_heads_of(&w->g), err));
+        REFUSED(SENNIT_RANGE, begin_step(m->c, &w->g, &s, 1, err));
         CHECK(cache_fingerprint(m->c) == before && sennit_pool_bytes(w->pool) == bytes);
     }
     if (total > 0)
@@ -467,7 +467,7 @@ static void misuse_append(struct world *w, struct mcache *m)
     s[0].pos++;
     REFUSED(SENNIT_INVALID, sennit_cache_append_begin(m->c, s, 1, heads, err));
     s[0] = (struct sennit_span){.row = m->n, .n_tokens = 1};
-    REFUSED(SENNIT_RANGE, sennit_cache_append_begin(m->c, s, 1, heads, err));
+    REFUSED(SENNIT_RANGE, begin_step(m->c, &w->g, s, 1, err));
     s[0] = (struct sennit_span){.row = 0, .pos = at, .n_tokens = 0};
     REFUSED(SENNIT_INVALID, sennit_cache_append_begin(m->c, s, 1, heads, err));
     if (bounded_spans(w)) {
@@ -477,11 +477,11 @@ static void misuse_append(struct world *w, struct mcache *m)
     }
     if (span_limit(m->c, 0) < UINT32_MAX) {
         s[0].n_tokens = (uint32_t)span_limit(m->c, 0) + 1;
-        REFUSED(SENNIT_RANGE, sennit_cache_append_begin(m->c, s, 1, heads, err));
+        REFUSED(SENNIT_RANGE, begin_step(m->c, &w->g, s, 1, err));
     }
     if (w->g.config.max_tokens && w->g.config.max_tokens - at < UINT32_MAX) {
         s[0].n_tokens = (uint32_t)(w->g.config.max_tokens - at) + 1;
-        REFUSED(SENNIT_RANGE, sennit_cache_append_begin(m->c, s, 1, heads, err));
+        REFUSED(SENNIT_RANGE, begin_step(m->c, &w->g, s, 1, err));
     }
 }
 
