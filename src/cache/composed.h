@@ -1,12 +1,13 @@
 /* Family "composed": one row made of several states, each kept by a whole cache of its own family, the parts. The
  * parts have the same rows in the same order, always; every operation happens in all of them or in none.
  *
- *   rows     take_row, keep_rows: in each part. A part that cannot take a row makes the earlier ones give theirs back
+ *   rows     merge, take_row, keep_rows: in each part. One that cannot take rows makes the earlier ones drop theirs
  *   trim     each part prepares, then each part applies; the first that refuses makes the earlier ones discard
  *   rounds   begin: in each part, undone by an empty commit. Rollback: parts that trim prepare first, which alone
  *            can fail; then all apply, and the others roll back, which cannot
  *   prefill  each part reserves what its change will take, then all change
- *   step     begin: in each part, undone by abort, before any changes for good; plan, items and merges are those of one part after the other
+ *   step     begin: in each part, undone by abort, before any changes for good; plan, items and merges are those of
+ *            one part after the other
  *   save     for each part: u64 floor | u64 body bytes | body; one record, one checksum
  *
  * A row of the whole has counts (struct sn_row) and no store; its floor is the largest of its parts'. */
