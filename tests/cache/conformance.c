@@ -598,7 +598,7 @@ static void check_all(struct world *w, bool everything)
 
 static struct {
     const char *family, *object, *type;
-    uint64_t seed, op;
+    uint64_t seed, op, n_ops;
     uint32_t world;
     bool done, hostile;
     const struct sn_family *wrong;
@@ -612,7 +612,7 @@ static void say_where(void)
                 "%llu --ops %llu%s\n",
                 (unsigned long long)where.op, where.world, where.object ? " --load " : "",
                 where.object ? where.object : "", where.family, where.type, (unsigned long long)where.seed,
-                (unsigned long long)where.op + 1, where.hostile ? " --hostile" : "");
+                (unsigned long long)where.n_ops, where.hostile ? " --hostile" : "");
 }
 
 static void run(const struct tested_family *family, sennit_type type, uint64_t n_ops, uint64_t seed, bool verbose,
@@ -694,7 +694,7 @@ static const char usage[] =
     "  --wrong N       the family's wrong variant N: passes when the textbook notices\n"
     "  --fault N       the family's faulty variant N: passes when anything notices\n"
     "  --verbose       every operation\n"
-    "  --list          the library's families that can be tried\n"
+    "  --list          what can be tried without --load\n"
     "\n"
     "Leaves with 0 when all was right, with 1 when not; a failure says what to run again.\n";
 
@@ -787,10 +787,10 @@ int main(int argc, char **argv)
         where.object = a.object;
         where.type = types[i].name;
         where.seed = a.seed;
-        where.world = (uint32_t)i * 1000000; /* other worlds for each type */
+        where.n_ops = a.type ? a.n_ops : a.n_ops / 3 + (i < a.n_ops % 3); /* the worlds depend on it */
+        where.world = (uint32_t)i * 1000000;                              /* other worlds for each type */
         any = true;
-        uint64_t share = a.type ? a.n_ops : a.n_ops / 3 + (i < a.n_ops % 3);
-        run(f, types[i].type, share, a.seed, a.verbose, threads);
+        run(f, types[i].type, where.n_ops, a.seed, a.verbose, threads);
     }
     where.done = any;
     die_status = 1;

@@ -5,7 +5,7 @@ set(SENNIT_SUITE ${CMAKE_CURRENT_LIST_DIR})
 file(GLOB suite_twins CONFIGURE_DEPENDS ${SENNIT_SUITE}/twin_*.c)
 # What all tests of caches compile.
 set(SENNIT_CACHE_HARNESS ${SENNIT_SUITE}/harness.c ${SENNIT_SUITE}/families.c ${SENNIT_SUITE}/kv_common.c
-    ${suite_twins})
+    ${SENNIT_SUITE}/../support/raw_family.c ${suite_twins})
 if(SENNIT_CONFORMANCE OR SENNIT_TESTS)
   add_executable(conformance ${SENNIT_SUITE}/conformance.c ${SENNIT_SUITE}/world.c ${SENNIT_SUITE}/outside.c
                  ${SENNIT_SUITE}/layout.c ${SENNIT_CACHE_HARNESS})

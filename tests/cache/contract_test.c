@@ -6,6 +6,7 @@
 #include <cmocka.h>
 
 #include "cache/harness.h"
+#include "cache/kinds.h"
 #include "cache/pages.h"
 #include "cache/twin.h"
 #include "tensor/traits.h"
@@ -44,36 +45,6 @@ static void open_fixture(struct fixture *f, uint32_t n_workers)
     struct sennit_pool_options options = {.n_workers = n_workers};
     OK(sennit_pool_create(&f->pool, &options, err));
     sn_cache_pool_set_poison(f->pool, true);
-}
-
-static bool is_rotated(void)
-{
-    return strstr(tested->name, "turboquant") != NULL;
-}
-
-/* Keys and values as codes: types stand for numbers of bits. */
-static bool is_coded(void)
-{
-    return strcmp(family, "affine") == 0 || strcmp(family, "turboquant") == 0;
-}
-
-/* What long rows end up as. */
-static bool reads_codes(void)
-{
-    return is_coded() || strcmp(family, "delayed") == 0;
-}
-
-/* The storage type of keys and values, or of the one thing that a family keeps. */
-static void set_type(struct sennit_cache_config *config, sennit_type type)
-{
-    if (is_coded()) {
-        config->code.k_bits = type == SENNIT_BF16 ? 4 : 8;
-        config->code.v_bits = type == SENNIT_F32 ? 8 : 4;
-        return;
-    }
-    if (config->v_type == config->k_type)
-        config->v_type = type;
-    config->k_type = type;
 }
 
 static void close_fixture(struct fixture *f)
@@ -138,7 +109,7 @@ static void other_kinds_are_refused(void **state)
     struct sennit_cache *a = serial(&f, 1, 5), *empty, *b;
     OK(sennit_cache_make_empty_batch(a, &empty, err));
     struct sennit_cache_config other = f.g.config;
-    set_type(&other, SENNIT_BF16);
+    set_type(tested, &other, SENNIT_BF16);
     OK(sennit_cache_create(&b, f.pool, &other, 1, err));
     const struct sennit_cache *sources[] = {a, b};
     REFUSED(SENNIT_INVALID, sennit_cache_merge_rows(empty, sources, 2, err));
@@ -151,6 +122,7 @@ static void other_kinds_are_refused(void **state)
     REFUSED(SENNIT_INVALID, sennit_cache_create(&none, f.pool, &other, 1, err));
     other = f.g.config;
     other.family = "bogus";
+    other.external = NULL;
     REFUSED(SENNIT_NOT_FOUND, sennit_cache_create(&none, f.pool, &other, 1, err));
     REFUSED(SENNIT_INVALID, sennit_cache_create(&none, f.pool, &f.g.config, 2, err));
     assert_null(none);
@@ -165,14 +137,14 @@ static void other_kinds_are_refused(void **state)
 static void projected_bytes_are_exact(void **state)
 {
     (void)state;
-    if (no_keys())
+    if (no_keys() || is_external(tested))
         skip();
     static const sennit_type types[] = {SENNIT_F32, SENNIT_F16, SENNIT_BF16};
     uint64_t per_token[3];
     for (size_t t = 0; t < 3; t++) {
         struct fixture f;
         open_fixture(&f, 1);
-        set_type(&f.g.config, types[t]);
+        set_type(tested, &f.g.config, types[t]);
         f.g.config.round_depth = 0;
         f.g.config.max_span = 1;
         struct sennit_cache *c = serial(&f, 0, 0), *empty;
@@ -197,7 +169,7 @@ static void projected_bytes_are_exact(void **state)
         sennit_cache_dispose(&empty);
         close_fixture(&f);
     }
-    if (is_coded()) {
+    if (is_coded(tested)) {
         assert_int_equal(per_token[0] - per_token[1], H * DV / 2);
         assert_int_equal(per_token[1] - per_token[2], H * DK / 2);
         return;
@@ -445,7 +417,7 @@ static void damaged_streams_are_refused(void **state)
     assert_continues(&f, out, 0, 1, 70);
     sennit_cache_dispose(&out);
     struct sennit_cache_config other = f.g.config;
-    set_type(&other, SENNIT_F32);
+    set_type(tested, &other, SENNIT_F32);
     struct sennit_cache *like;
     OK(sennit_cache_create(&like, f.pool, &other, 0, err));
     s = memory_reader(&m);
@@ -467,7 +439,9 @@ static float half_at(const uint8_t *p)
 static float stored_value(const struct sennit_cache_config *c, const uint8_t *row, size_t token, size_t head,
                           size_t i)
 {
-    if (!reads_codes())
+    if (is_external(tested))
+        return ((const float *)(const void *)row)[token * H * (DK + DV) + H * DK + head * DV + i];
+    if (!reads_codes(tested))
         return half_at(row + token * kv_canonical_token_bytes(c) + 2 * (H * DK + head * DV + i));
     const uint8_t *value = row + token * H * (DK + DV + 8) + H * (DK + 4) + head * (DV + 4); /* one group each */
     return half_at(value + DV) * (float)value[i] + half_at(value + DV + 2);
@@ -497,7 +471,8 @@ static void donors_do_not_change(void **state)
     token_query(3, H * GROUP * DK, q);
     OK(sennit_cache_capture_donor_rows(c, &d, err));
     OK(sennit_cache_capture_donor_attention(c, &a, err));
-    assert_string_equal(a->dtype, is_rotated() ? "turboquant k8 v4" : reads_codes() ? "affine k8 v4 g32" : "F16");
+    const char *dtype = is_rotated(tested) ? "turboquant k8 v4" : reads_codes(tested) ? "affine k8 v4 g32" : "F16";
+    assert_string_equal(a->dtype, is_external(tested) ? "raw as it comes" : dtype);
     OK(sennit_donor_attend(a, q, n_heads_of(&f.g), 1, 0.25f, NULL, before, err));
     size_t n, m;
     uint8_t *x = canonical_spans(sn_donor_cache(d), d->planes, d->n_planes, 0, 70, &n);
@@ -514,7 +489,7 @@ static void donors_do_not_change(void **state)
         assert_true(after[i] == 0.0f); /* a query that sees nothing gives zeros */
     mask[7] = 1;                       /* one key: its value */
     OK(sennit_donor_attend(a, q, n_heads_of(&f.g), 1, 0.25f, mask, after, err));
-    for (size_t h = 0; h < H * GROUP && !is_rotated(); h++) /* turbo_test.c has the other */
+    for (size_t h = 0; h < H * GROUP && !is_rotated(tested); h++) /* turbo_test.c has the other */
         for (size_t i = 0; i < DV; i++)
             assert_true(after[h * DV + i] == stored_value(&f.g.config, x, 7, h / GROUP, i));
     if (f.g.config.n_kv_heads != 1) /* no multiple */

@@ -97,17 +97,6 @@ static void outside_geometry(struct rng *rng, struct geometry *g, sennit_type ty
         outside.it->geometry(random, c);
 }
 
-static void outside_small(struct geometry *g)
-{
-    struct rng rng = {1};
-    struct geometry drawn = {0};
-    outside_geometry(&rng, &drawn, SENNIT_F16, false);
-    g->config.external = outside.used;
-    g->config.k_type = drawn.config.k_type;
-    g->config.v_type = drawn.config.v_type;
-    g->config.code = drawn.config.code;
-}
-
 static void walk_outside(const struct sennit_cache *cache, uint32_t row,
                          void (*visit)(void *ctx, const void *p, size_t bytes), void *ctx)
 {
@@ -217,7 +206,6 @@ const struct tested_family *load_outside(const char *path, const char *name, uin
     outside.tested = (struct tested_family){.name = outside.it->family->name,
                                             .twin = &twin_outside,
                                             .geometry = outside_geometry,
-                                            .small = outside_small,
                                             .d_step = outside.it->d_multiple,
                                             .paged = true,
                                             .oracles = {outside.it->family->name, NULL},

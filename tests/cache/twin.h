@@ -105,6 +105,7 @@ struct retention retention_of(const struct tested_family *family, const struct g
 
 /* ---- for families of keys and values (kv_common.c) ------------------------------------------------------------ */
 
+extern const struct twin_ops twin_plain;
 /* Heads 1-3 (large: 1-8), groups 1-4 (1-8), dimensions small and odd (32-256), rows bounded in 3 of 10. */
 void kv_geometry(struct rng *rng, struct geometry *g, sennit_type type, bool large);
 /* Pages and page tables of a family whose store is a chain of table blocks. */

@@ -135,7 +135,7 @@ static double twin_attend(const struct twin *t, const float *q, uint32_t head, u
     return twin_bound(t, size, n_keys, largest);
 }
 
-static const struct twin_ops twin_plain = {
+const struct twin_ops twin_plain = {
     .create = twin_create,
     .release = twin_release,
     .append = twin_append,

@@ -664,8 +664,9 @@ static void check_view(struct world *w, const struct mdonor *d)
     float *solo_out = must(calloc(o_row, sizeof *solo_out));
     uint8_t *mask = must(calloc(n * n_q * width + 1, 1));
     token_query(rng_next(&w->rng), n * q_row, q);
+    size_t from = rng_chance(&w->rng, 30) ? rng_below(&w->rng, (uint32_t)width + 1) : 0; /* as a window hides keys */
     for (size_t i = 0; i < n * n_q * width; i++)
-        mask[i] = (uint8_t)rng_chance(&w->rng, 70);
+        mask[i] = i % width >= from && rng_chance(&w->rng, 70);
     bool masked = rng_chance(&w->rng, 60);
     if (masked && rng_chance(&w->rng, 30) && n > 0)
         memset(mask, 0, width); /* the first query sees nothing */

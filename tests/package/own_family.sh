@@ -35,7 +35,7 @@ for variant in 1 2 3 4 5; do
     grep -h -E '^(wrong|caught)' "$tmp/log"
     grep -q '^caught' "$tmp/log"
 done
-refused 'no wrong variant 6' --load "$object" --family f8 --wrong 6
+refused 'no such variant 6' --load "$object" --family f8 --wrong 6
 refused 'choose one with --family' --load "$object" --ops 1
 refused "there is no family 'f9'; there are: f8, f8-e5m2" --load "$object" --family f9
 refused 'cannot load' --load "$tmp/none.so"
