@@ -172,6 +172,15 @@ static inline sennit_status sennit_traced_append_begin(const struct sennit_logge
     sennit_status status = sennit_cache_append_begin(cache, spans, n_spans, n_heads, err);
     return sennit_cache_traced_step(log, call, spans, n_spans, status, err);
 }
+static inline sennit_status sennit_traced_append_begin_parts(const struct sennit_logger *log, const char *call,
+                                                             struct sennit_cache *cache,
+                                                             const struct sennit_span *spans, uint32_t n_spans,
+                                                             const uint32_t *n_heads, uint32_t n_parts,
+                                                             struct sennit_error *err)
+{
+    sennit_status status = sennit_cache_append_begin_parts(cache, spans, n_spans, n_heads, n_parts, err);
+    return sennit_cache_traced_step(log, call, spans, n_spans, status, err);
+}
 static inline void sennit_traced_append_commit(const struct sennit_logger *log, const char *call,
                                                struct sennit_cache *cache)
 {
@@ -206,6 +215,7 @@ static inline void sennit_traced_append_abort(const struct sennit_logger *log, c
 #define sennit_cache_capture_donor_attention(...) SENNIT_TRACED(capture_donor_attention, #__VA_ARGS__, __VA_ARGS__)
 #define sennit_cache_save(...) SENNIT_TRACED(save, #__VA_ARGS__, __VA_ARGS__)
 #define sennit_cache_append_begin(...) SENNIT_TRACED(append_begin, #__VA_ARGS__, __VA_ARGS__)
+#define sennit_cache_append_begin_parts(...) SENNIT_TRACED(append_begin_parts, #__VA_ARGS__, __VA_ARGS__)
 #define sennit_cache_append_commit(...) SENNIT_TRACED(append_commit, #__VA_ARGS__, __VA_ARGS__)
 #define sennit_cache_append_abort(...) SENNIT_TRACED(append_abort, #__VA_ARGS__, __VA_ARGS__)
 
