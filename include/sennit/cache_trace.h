@@ -10,7 +10,7 @@
  *
  *     merge_rows(batch, list, 2, &err): 2 rows, 4096 17 tokens; 0 bytes of their own
  *     append_begin(batch, spans, 2, 9, &err): row 0 + 1, row 1 + 128
- *     trim(batch, n, false, &err): SENNIT_RANGE: trim: row 1 has 17 tokens and floor 0; 18 cannot be dropped
+ *     trim(batch, n, false, &err): range: trim: row 1 has 17 tokens and floor 0; 18 cannot be dropped
  *
  * SENNIT_CACHE_TRACE is an expression, looked at in every call; NULL is silence. Results never depend on it.
  * Questions, tiles, items and merges are not traced: they change no row, and come by the thousand. */
