@@ -1,23 +1,14 @@
 /* The members of the contract one by one: what is refused, what flags, bounds and bytes say, and what calls then do;
  * each for every family. The rules are rules_test.c's, what needs many operations is conformance.c's. */
-#include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <cmocka.h>
 
-#include "cache/harness.h"
+#include "cache/fixture.h"
 #include "cache/kinds.h"
 #include "cache/pages.h"
-#include "cache/twin.h"
 #include "tensor/traits.h"
 
 enum { H = 2, GROUP = 2, DK = 32, DV = 32, WIDTH = H * GROUP * DV };
-
-struct fixture {
-    struct sennit_pool *pool;
-    struct geometry g;
-    struct rng rng;
-};
 
 static const struct tested_family *tested; /* the line under test */
 static const char *family;                 /* its family */
@@ -31,59 +22,17 @@ static bool no_keys(void)
 
 static void open_fixture(struct fixture *f, uint32_t n_workers)
 {
-    *f = (struct fixture){.rng = {5}};
-    f->g = (struct geometry){.config = {.n_kv_heads = H,
-                                        .d_k = DK,
-                                        .d_v = DV,
-                                        .k_type = SENNIT_F16,
-                                        .v_type = SENNIT_F16,
-                                        .page_tokens = page_tokens,
-                                        .round_depth = 8},
-                             .group = GROUP,
-                             .scale = 0.25f};
-    small_geometry(tested, &f->g);
-    struct sennit_pool_options options = {.n_workers = n_workers};
-    OK(sennit_pool_create(&f->pool, &options, err));
-    sn_cache_pool_set_poison(f->pool, true);
-}
-
-static void close_fixture(struct fixture *f)
-{
-    CHECK(sennit_pool_bytes(f->pool) == 0);
-    sennit_pool_free(f->pool);
-}
-
-/* Appends tokens seed, seed + 1 ... to one row of a cache; out may be NULL. */
-static void feed_row(struct fixture *f, struct sennit_cache *c, uint32_t row, uint64_t seed, uint32_t n, float *out)
-{
-    uint64_t *tokens = must(malloc((n + 1) * sizeof *tokens));
-    for (uint32_t i = 0; i < n; i++)
-        tokens[i] = seed + i;
-    struct step_options options = {.rng = &f->rng};
-    for (uint32_t at = 0, cut; at < n; at += cut) { /* where precision changes, a span ends */
-        uint64_t most = sennit_cache_max_append_tokens(c, row);
-        cut = n - at < most ? n - at : (uint32_t)most;
-        struct work_span span = {
-            .row = row, .tokens = tokens + at, .n_tokens = cut, .out = out ? out + (size_t)at * WIDTH : NULL};
-        OK(run_step(c, &f->g, &span, 1, &options, err));
-    }
-    free(tokens);
-}
-
-static struct sennit_cache *serial(struct fixture *f, uint64_t seed, uint32_t n)
-{
-    struct sennit_cache *c;
-    OK(sennit_cache_create(&c, f->pool, &f->g.config, 1, err));
-    feed_row(f, c, 0, seed, n, NULL);
-    return c;
-}
-
-static struct sennit_cache *merged(struct fixture *f, struct sennit_cache **sources, uint32_t n)
-{
-    struct sennit_cache *c;
-    OK(sennit_cache_create(&c, f->pool, &f->g.config, 0, err));
-    OK(sennit_cache_merge_rows(c, (const struct sennit_cache *const *)sources, n, err));
-    return c;
+    struct geometry g = {.config = {.n_kv_heads = H,
+                                    .d_k = DK,
+                                    .d_v = DV,
+                                    .k_type = SENNIT_F16,
+                                    .v_type = SENNIT_F16,
+                                    .page_tokens = page_tokens,
+                                    .round_depth = 8},
+                         .group = GROUP,
+                         .scale = 0.25f};
+    small_geometry(tested, &g);
+    fixture_open(f, &g, 5, &(struct sennit_pool_options){.n_workers = n_workers});
 }
 
 /* The next token's output of `row` equals that of the same n tokens alone. */
@@ -91,8 +40,8 @@ static void assert_continues(struct fixture *f, struct sennit_cache *c, uint32_t
 {
     float got[WIDTH], want[WIDTH];
     struct sennit_cache *alone = serial(f, seed, n);
-    feed_row(f, c, row, 9999, 1, got);
-    feed_row(f, alone, 0, 9999, 1, want);
+    feed(f, c, row, 9999, 1, got);
+    feed(f, alone, 0, 9999, 1, want);
     assert_memory_equal(got, want, sizeof got);
     for (size_t i = 0; i < WIDTH; i++)
         assert_true(got[i] == got[i]); /* no NaN of a free slot came out (rule 7) */
@@ -153,7 +102,7 @@ static void projected_bytes_are_exact(void **state)
         assert_int_equal(sennit_cache_projected_bytes(c, 0), 0); /* no reserve for (1, 0, 0) */
         uint64_t last = 0;
         for (uint32_t n = 1; n <= 64 * 64; n++) {
-            feed_row(&f, c, 0, n, 1, NULL);
+            feed(&f, c, 0, n, 1, NULL);
             uint64_t projected = sennit_cache_projected_bytes(empty, n);
             uint64_t bytes = sennit_pool_bytes(f.pool);
             /* A change of precision takes the most on the way; delayed_test.c says how much. */
@@ -197,12 +146,12 @@ static void reserve_covers_the_peak(void **state)
         struct sennit_cache *c = serial(&f, 0, n), *s1, *s2;
         uint64_t bound = sennit_cache_projected_bytes(c, n + 1);
         OK(sennit_cache_clone(c, 0, &s1, err));
-        feed_row(&f, c, 0, n, 1, NULL);
+        feed(&f, c, 0, n, 1, NULL);
         assert_true(sennit_pool_bytes(f.pool) <= bound);
         OK(sennit_cache_clone(c, 0, &s2, err));
         OK(sennit_cache_spec_round_begin(c, err));
         uint64_t most = sennit_cache_max_append_tokens(c, 0);
-        feed_row(&f, c, 0, 5555, most < f.g.config.round_depth ? (uint32_t)most : f.g.config.round_depth, NULL);
+        feed(&f, c, 0, 5555, most < f.g.config.round_depth ? (uint32_t)most : f.g.config.round_depth, NULL);
         assert_true(sennit_pool_bytes(f.pool) <= bound);
         uint64_t keep = 0;
         OK(sennit_cache_spec_round_rollback(c, &keep, err));
@@ -229,7 +178,7 @@ static void clones_are_references(void **state)
     assert_int_equal(sennit_pool_bytes(f.pool), before);
     assert_int_equal(sennit_cache_current_bytes(c, 0), 0);
     assert_int_equal(sennit_cache_current_bytes(copy, 0), 0);
-    feed_row(&f, copy, 0, 3, 1, NULL);
+    feed(&f, copy, 0, 3, 1, NULL);
     assert_int_equal(sennit_pool_bytes(f.pool), before + page + sn_table_bytes());
     assert_int_equal(sennit_cache_current_bytes(copy, 0), page + sn_table_bytes());
     /* Publish: a clone trimmed to a length. It keeps no page beyond it. */
@@ -281,7 +230,7 @@ static void rows_do_not_mix(void **state)
             tokens[i] = 4;
             spans[i] = (struct work_span){.row = i, .tokens = &tokens[i], .n_tokens = 1, .out = out[round][i]};
         }
-        batch = merged(&f, rows, 16);
+        batch = merged(rows, 16);
         struct step_options options = {.rng = &f.rng};
         OK(run_step(batch, &f.g, spans, 16, &options, err));
         for (uint32_t i = 0; i < 16; i++)
@@ -331,7 +280,7 @@ static void bypass_reaches_the_last_append(void **state)
     struct fixture f;
     open_fixture(&f, 1);
     struct sennit_cache *c = serial(&f, 1, 10);
-    feed_row(&f, c, 0, 11, 6, NULL);
+    feed(&f, c, 0, 11, 6, NULL);
     REFUSED(SENNIT_RANGE, sennit_cache_trim(c, 7, true, err));
     OK(sennit_cache_trim(c, 4, true, err));
     REFUSED(SENNIT_RANGE, sennit_cache_trim(c, 3, true, err));
@@ -477,7 +426,7 @@ static void donors_do_not_change(void **state)
     size_t n, m;
     uint8_t *x = canonical_spans(sn_donor_cache(d), d->planes, d->n_planes, 0, 70, &n);
     OK(sennit_cache_trim(c, 10, false, err));
-    feed_row(&f, c, 0, 800, 30, NULL);
+    feed(&f, c, 0, 800, 30, NULL);
     sennit_cache_dispose(&c);
     uint8_t *y = canonical_spans(sn_donor_cache(d), d->planes, d->n_planes, 0, 70, &m);
     assert_true(n == m && memcmp(x, y, n) == 0);
@@ -515,7 +464,7 @@ static void threads_change_nothing(void **state)
     sn_heap_init(&heap, NULL);
     OK(sn_pool_create(&threads, &heap, 2, false, err));
     for (int two = 0; two < 2; two++) {
-        struct sennit_cache *rows[] = {serial(&f, 0, 600), serial(&f, 5000, 250)}, *batch = merged(&f, rows, 2);
+        struct sennit_cache *rows[] = {serial(&f, 0, 600), serial(&f, 5000, 250)}, *batch = merged(rows, 2);
         uint64_t tokens[LONG];
         for (uint32_t i = 0; i < LONG; i++)
             tokens[i] = 30000 + i;
@@ -545,8 +494,8 @@ static void decode_equals_prefill(void **state)
     open_fixture(&f, 1);
     struct sennit_cache *a = serial(&f, 0, BEFORE), *b = serial(&f, 0, BEFORE), *c;
     for (uint32_t i = 0; i < LAST; i++)
-        feed_row(&f, a, 0, BEFORE + i, 1, one[i]);
-    feed_row(&f, b, 0, BEFORE, LAST, many[0]);
+        feed(&f, a, 0, BEFORE + i, 1, one[i]);
+    feed(&f, b, 0, BEFORE, LAST, many[0]);
     assert_memory_equal(one, many, sizeof one);
     struct geometry other_g = f.g;
     if (tested->oracles[1]) {
@@ -557,8 +506,8 @@ static void decode_equals_prefill(void **state)
         tested->open_oracle(&c, f.pool, &other_g);
     else
         OK(sennit_cache_create(&c, f.pool, &other_g.config, 1, err));
-    feed_row(&f, c, 0, 0, BEFORE, NULL);
-    feed_row(&f, c, 0, BEFORE, LAST, other[0]);
+    feed(&f, c, 0, 0, BEFORE, NULL);
+    feed(&f, c, 0, BEFORE, LAST, other[0]);
     assert_memory_equal(one, other, sizeof one);
     sennit_cache_dispose(&a);
     sennit_cache_dispose(&b);
@@ -578,10 +527,10 @@ static void sink_joins_the_sum(void **state)
     static const float sinks[] = {0.5f, 100.0f, -100.0f, 0.0f};
     float out[WIDTH], plain[WIDTH];
     struct sennit_cache *c = serial(&f, 0, 0);
-    feed_row(&f, c, 0, 42, 1, plain);
+    feed(&f, c, 0, 42, 1, plain);
     OK(sennit_cache_trim(c, 1, false, err));
     f.g.sinks = sinks;
-    feed_row(&f, c, 0, 42, 1, out);
+    feed(&f, c, 0, 42, 1, out);
     size_t d_v = d_out_of(&f.g);
     for (size_t d = 0; d < d_v; d++)
         assert_true(out[d_v + d] * out[d_v + d] < 1e-20f); /* a sink of 100 takes all */
@@ -678,7 +627,7 @@ static void hostile_storage_moves(void **state)
     for (uint32_t n = 64; n < 70; n++) {
         const struct sn_table *before = c->rows[0].store;
         const struct sn_page *page = before->page[before->n_pages - 1];
-        feed_row(&f, c, 0, 1 + n, 1, NULL);
+        feed(&f, c, 0, 1 + n, 1, NULL);
         const struct sn_table *after = c->rows[0].store;
         assert_ptr_not_equal(before, after);
         for (uint32_t i = 0; i < after->n_pages; i++)

@@ -232,7 +232,7 @@ static struct sennit_cache *due_batch(struct fixture *f, struct sennit_cache **k
     OK(sennit_cache_clone(rows[1], 0, &rows[2], err));
     OK(sennit_cache_clone(rows[3], 0, keep, err));
     feed(f, rows[3], 0, 310, 11, NULL);
-    struct sennit_cache *batch = merged(f, rows, 5);
+    struct sennit_cache *batch = merged(rows, 5);
     for (int i = 0; i < 5; i++)
         sennit_cache_dispose(&rows[i]);
     return batch;

@@ -2,102 +2,42 @@
 #ifndef CACHE_DELAYED_COMMON_H
 #define CACHE_DELAYED_COMMON_H
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <cmocka.h>
 
 #include "cache/delayed.h"
-#include "cache/harness.h"
-#include "cache/twin.h"
+#include "cache/fixture.h"
 
 enum { H = 2, GROUP = 2, HEADS = H * GROUP, DK = 32, DV = 32, WIDTH = HEADS * DV, MOST = 400 };
 
 static const struct sennit_cache_config codes = {.family = "affine", .code = {.k_bits = 8, .v_bits = 4, .group = 32}};
 
-struct fixture {
-    struct sennit_pool *pool;
-    struct geometry g;
-    struct rng rng;
-};
-
 static inline void open_fixture_on(struct fixture *f, sennit_type type, uint64_t start, uint32_t page_tokens,
                                    const struct sennit_allocator *host)
 {
-    *f = (struct fixture){.rng = {7}};
-    f->g = (struct geometry){.config = {.family = "delayed",
-                                        .n_kv_heads = H,
-                                        .d_k = DK,
-                                        .d_v = DV,
-                                        .k_type = type,
-                                        .v_type = type,
-                                        .page_tokens = page_tokens,
-                                        .max_span = MOST,
-                                        .round_depth = 8,
-                                        .start = start,
-                                        .inner = &codes,
-                                        .n_inner = 1},
-                             .group = GROUP,
-                             .scale = 0.2f};
-    struct sennit_pool_options options = {.n_workers = 1};
+    struct geometry g = {.config = {.family = "delayed",
+                                    .n_kv_heads = H,
+                                    .d_k = DK,
+                                    .d_v = DV,
+                                    .k_type = type,
+                                    .v_type = type,
+                                    .page_tokens = page_tokens,
+                                    .max_span = MOST,
+                                    .round_depth = 8,
+                                    .start = start,
+                                    .inner = &codes,
+                                    .n_inner = 1},
+                         .group = GROUP,
+                         .scale = 0.2f};
+    struct sennit_pool_options options = {0};
     if (host)
         options.allocator = *host;
-    OK(sennit_pool_create(&f->pool, &options, err));
-    sn_cache_pool_set_poison(f->pool, true);
+    fixture_open(f, &g, 7, &options);
 }
 
 static inline void open_fixture(struct fixture *f, uint64_t start, uint32_t page_tokens)
 {
     open_fixture_on(f, SENNIT_F16, start, page_tokens, NULL);
-}
-
-static inline void close_fixture(struct fixture *f)
-{
-    CHECK(sennit_pool_bytes(f->pool) == 0);
-    sennit_pool_free(f->pool);
-}
-
-/* Tokens seed, seed + 1 ... to one row, in spans of at most `chunk`, cut where the cache says; out [n][WIDTH] or
- * NULL. */
-static inline void feed_in(struct fixture *f, struct sennit_cache *c, uint32_t row, uint64_t seed, uint32_t n,
-                           uint32_t chunk, float *out)
-{
-    uint64_t tokens[MOST];
-    struct step_options options = {.rng = &f->rng};
-    CHECK(n <= MOST);
-    for (uint32_t i = 0; i < n; i++)
-        tokens[i] = seed + i;
-    for (uint32_t at = 0, cut; at < n; at += cut) {
-        uint64_t most = sennit_cache_max_append_tokens(c, row);
-        cut = n - at < chunk ? n - at : chunk;
-        cut = cut < most ? cut : (uint32_t)most;
-        struct work_span span = {
-            .row = row, .tokens = tokens + at, .n_tokens = cut, .out = out ? out + (size_t)at * WIDTH : NULL};
-        OK(run_step(c, &f->g, &span, 1, &options, err));
-    }
-}
-
-static inline void feed(struct fixture *f, struct sennit_cache *c, uint32_t row, uint64_t seed, uint32_t n,
-                        float *out)
-{
-    feed_in(f, c, row, seed, n, MOST, out);
-}
-
-static inline struct sennit_cache *serial(struct fixture *f, uint64_t seed, uint32_t n)
-{
-    struct sennit_cache *c;
-    OK(sennit_cache_create(&c, f->pool, &f->g.config, 1, err));
-    feed(f, c, 0, seed, n, NULL);
-    return c;
-}
-
-static inline struct sennit_cache *merged(struct fixture *f, struct sennit_cache **rows, uint32_t n)
-{
-    struct sennit_cache *c;
-    OK(sennit_cache_create(&c, f->pool, &f->g.config, 0, err));
-    OK(sennit_cache_merge_rows(c, (const struct sennit_cache *const *)rows, n, err));
-    return c;
 }
 
 /* One token to a row, however it ends. */
@@ -106,11 +46,6 @@ static inline sennit_status try_one(const struct fixture *f, struct sennit_cache
 {
     struct sennit_span span = {.row = row, .pos = sennit_cache_row_offset(c, row), .n_tokens = n_tokens};
     return sennit_cache_append_begin(c, &span, 1, n_heads_of(&f->g), err);
-}
-
-static inline uint64_t imprint(const struct fixture *f, const struct sennit_cache *c)
-{
-    return mix64(cache_fingerprint(c) ^ sennit_pool_bytes(f->pool));
 }
 
 /* The next 3 tokens of `row` are those of the same n tokens alone; the row and its like stay as they are. */

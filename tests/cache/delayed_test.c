@@ -45,7 +45,7 @@ static void company_moves_no_boundary(void **state)
     struct sennit_cache *rows[N];
     for (uint32_t i = 0; i < N; i++)
         rows[i] = serial(&f, 1000 * i, 12 + 2 * i);
-    struct sennit_cache *batch = merged(&f, rows, N);
+    struct sennit_cache *batch = merged(rows, N);
     for (uint32_t step = 0; step < STEPS; step++) {
         struct work_span spans[N];
         uint64_t tokens[N];
@@ -78,7 +78,7 @@ static void spans_do_not_cross(void **state)
     (void)state;
     struct fixture f;
     open_fixture(&f, 20, 8);
-    struct sennit_cache *rows[] = {serial(&f, 1, 15), serial(&f, 100, 30)}, *batch = merged(&f, rows, 2);
+    struct sennit_cache *rows[] = {serial(&f, 1, 15), serial(&f, 100, 30)}, *batch = merged(rows, 2);
     uint64_t before = imprint(&f, batch);
     struct sennit_span spans[] = {{.row = 1, .pos = 30, .n_tokens = 5}, {.row = 0, .pos = 15, .n_tokens = 6}};
     REFUSED(SENNIT_RANGE, sennit_cache_append_begin(batch, spans, 2, HEADS, err));
@@ -177,7 +177,7 @@ static void an_aborted_step_keeps_the_change(void **state)
     (void)state;
     struct fixture f;
     open_fixture(&f, 21, 8);
-    struct sennit_cache *rows[] = {serial(&f, 1, 21), serial(&f, 100, 9)}, *batch = merged(&f, rows, 2);
+    struct sennit_cache *rows[] = {serial(&f, 1, 21), serial(&f, 100, 9)}, *batch = merged(rows, 2);
     for (int i = 0; i < 2; i++)
         sennit_cache_dispose(&rows[i]);
     struct sennit_span spans[] = {{.row = 0, .pos = 21, .n_tokens = 9},
@@ -261,7 +261,7 @@ static void forms_share_a_batch(void **state)
     for (uint32_t i = 0; i < 5; i++)
         rows[i] = serial(&f, 1000 * i, n[i]);
     OK(sennit_cache_trim(rows[1], 60 - START, false, err));
-    struct sennit_cache *batch = merged(&f, rows, 5);
+    struct sennit_cache *batch = merged(rows, 5);
     for (uint32_t i = 0; i < 5; i++)
         sennit_cache_dispose(&rows[i]);
     assert_int_equal(sennit_cache_minimum_reusable_offset(batch, -1), START);
@@ -291,7 +291,7 @@ static void prefill_suspends_the_change(void **state)
     open_fixture(&f, START, 8);
     struct sennit_cache *rows[] = {serial(&f, 0, 15), serial(&f, 1000, 21), serial(&f, 2000, 21),
                                    serial(&f, 3000, 30)};
-    struct sennit_cache *batch = merged(&f, rows, 4), *copy;
+    struct sennit_cache *batch = merged(rows, 4), *copy;
     static const uint32_t one[] = {1}, all[] = {3, 2, 1, 0}, twice[] = {1, 1}, none[] = {4};
     REFUSED(SENNIT_STATE, sennit_cache_end_prefill(batch, err));
     REFUSED(SENNIT_STATE, sennit_cache_commit_prefill(batch, one, 1, err));

@@ -1,5 +1,8 @@
 #include "cache/twin.h"
 
+#include <math.h>
+#include <stdlib.h>
+
 #define TESTED(name) extern const struct tested_family tested_##name;
 #include "cache/tested.list"
 #undef TESTED
@@ -70,4 +73,27 @@ uint64_t precision_start(const struct sennit_cache_config *config)
         start = inner < start ? inner : start;
     }
     return start;
+}
+
+double textbook_share(const struct twin_ops *ops, const struct geometry *g, const uint64_t *tokens, uint32_t n,
+                      const float *out)
+{
+    struct twin *twin = ops->create(g);
+    size_t heads = n_heads_of(g), d_q = d_q_of(g), d_out = d_out_of(g);
+    float *q = must(malloc(heads * d_q * sizeof *q));
+    double *want = must(malloc(d_out * sizeof *want)), worst = 0;
+    for (uint32_t i = 0; i < n; i++)
+        ops->append(twin, tokens[i]);
+    token_query(tokens[n - 1], heads * d_q, q);
+    for (uint32_t h = 0; h < heads; h++) {
+        double bound = ops->attend(twin, q + h * d_q, h, n, NULL, NULL, want);
+        for (size_t d = 0; d < d_out; d++) {
+            double error = fabs((double)out[h * d_out + d] - want[d]);
+            worst = fmax(worst, isnan(error) ? INFINITY : error / bound);
+        }
+    }
+    ops->release(twin);
+    free(q);
+    free(want);
+    return worst;
 }

@@ -1,4 +1,6 @@
 /* What the twins of families of keys and values share: geometries, walking pages, canonical form. */
+#include <float.h>
+#include <math.h>
 #include <stdlib.h>
 
 #include "cache/kv.h"
@@ -32,6 +34,27 @@ void kv_geometry(struct rng *rng, struct geometry *g, sennit_type type, bool lar
     c->k_type = c->v_type = type;
     c->max_tokens = rng_chance(rng, 30) ? 60 + rng_below(rng, 300) : 0;
     g->group = 1 + rng_below(rng, large ? 8 : 4);
+}
+
+/* ---- storage types -------------------------------------------------------------------------------------------- */
+
+static double round_to(double x, int mantissa_bits, int min_exponent, double largest)
+{
+    if (x == 0.0)
+        return x;
+    int exponent = ilogb(x) < min_exponent ? min_exponent : ilogb(x);
+    double spacing = ldexp(1.0, exponent - mantissa_bits);
+    double y = nearbyint(x / spacing) * spacing;
+    return y > largest ? largest : y < -largest ? -largest : y;
+}
+
+double stored_as(float x, sennit_type type)
+{
+    if (type == SENNIT_F16)
+        return round_to(x, 10, -14, 65504.0);
+    if (type == SENNIT_BF16)
+        return round_to(x, 7, -126, DBL_MAX);
+    return x;
 }
 
 /* ---- canonical form ------------------------------------------------------------------------------------------- */

@@ -1,15 +1,12 @@
 /* Compressed keys and values, by named cases: what users of other engines met, geometries that must be
  * refused, bytes, and layers that take another layer's selection. Random operations are conformance.c's. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <cmocka.h>
 
+#include "cache/fixture.h"
 #include "cache/mla.h"
 #include "cache/selection.h"
-#include "cache/twin.h"
 
 enum { HEADS = 4, DL = 64, DR = 10, DI = 6, IH = 3, TOP = 24, MAX_TOKENS = 400, MAX_STEP_ROWS = 4 };
 
@@ -18,68 +15,27 @@ static const struct {
     bool coded;
 } kinds[] = {{"mla", false}, {"mla", true}, {"mla-dsa", false}, {"mla-dsa", true}};
 
-struct fixture {
-    struct sennit_pool *pool;
-    struct geometry g;
-    struct rng rng;
-};
-
 static void open_fixture(struct fixture *f, const char *family, bool coded, uint32_t n_workers)
 {
     bool indexer = strcmp(family, "mla-dsa") == 0;
-    *f = (struct fixture){.rng = {7}};
-    f->g = (struct geometry){.config = {.family = family, .k_type = SENNIT_F16, .round_depth = 8},
-                             .group = HEADS,
-                             .scale = 0.2f,
-                             .d_q = DL + DR,
-                             .d_out = DL,
-                             .parts = {{SENNIT_ROLE_LATENT, 1, DL}, {SENNIT_ROLE_ROPE_KEY, 1, DR}},
-                             .n_parts = 2};
-    f->g.config.mla.d_latent = DL;
-    f->g.config.mla.d_rope = DR;
-    f->g.config.code.k_bits = coded ? 8 : 0;
+    struct geometry g = {.config = {.family = family, .k_type = SENNIT_F16, .round_depth = 8},
+                         .group = HEADS,
+                         .scale = 0.2f,
+                         .d_q = DL + DR,
+                         .d_out = DL,
+                         .parts = {{SENNIT_ROLE_LATENT, 1, DL}, {SENNIT_ROLE_ROPE_KEY, 1, DR}},
+                         .n_parts = 2};
+    g.config.mla.d_latent = DL;
+    g.config.mla.d_rope = DR;
+    g.config.code.k_bits = coded ? 8 : 0;
     if (indexer) {
-        f->g.config.index.n_heads = f->g.n_index_heads = IH;
-        f->g.config.index.d_index = f->g.d_index = DI;
-        f->g.config.index.top_k = TOP;
-        f->g.config.index.type = SENNIT_F16;
-        f->g.parts[f->g.n_parts++] = (struct part){SENNIT_ROLE_INDEX_KEY, 1, DI};
+        g.config.index.n_heads = g.n_index_heads = IH;
+        g.config.index.d_index = g.d_index = DI;
+        g.config.index.top_k = TOP;
+        g.config.index.type = SENNIT_F16;
+        g.parts[g.n_parts++] = (struct part){SENNIT_ROLE_INDEX_KEY, 1, DI};
     }
-    struct sennit_pool_options options = {.n_workers = n_workers};
-    OK(sennit_pool_create(&f->pool, &options, err));
-    sn_cache_pool_set_poison(f->pool, true);
-}
-
-static void close_fixture(struct fixture *f)
-{
-    CHECK(sennit_pool_bytes(f->pool) == 0);
-    sennit_pool_free(f->pool);
-}
-
-static void feed(struct fixture *f, struct sennit_cache *c, uint32_t row, uint64_t seed, uint32_t n, float *out)
-{
-    uint64_t tokens[MAX_TOKENS];
-    CHECK(n <= MAX_TOKENS);
-    for (uint32_t i = 0; i < n; i++)
-        tokens[i] = seed + i;
-    struct work_span span = {.row = row, .tokens = tokens, .n_tokens = n, .out = out};
-    struct step_options options = {.rng = &f->rng};
-    OK(run_step(c, &f->g, &span, 1, &options, err));
-}
-
-static struct sennit_cache *serial(struct fixture *f)
-{
-    struct sennit_cache *c;
-    OK(sennit_cache_create(&c, f->pool, &f->g.config, 1, err));
-    return c;
-}
-
-static struct sennit_cache *merged(struct sennit_cache **sources, uint32_t n)
-{
-    struct sennit_cache *c;
-    OK(sennit_cache_make_empty_batch(sources[0], &c, err));
-    OK(sennit_cache_merge_rows(c, (const struct sennit_cache *const *)sources, n, err));
-    return c;
+    fixture_open(f, &g, 7, &(struct sennit_pool_options){.n_workers = n_workers});
 }
 
 /* ---- what others met ------------------------------------------------------------------------------------------- */
@@ -94,7 +50,7 @@ static void unequal_prompts_equal_solo(void **state)
     for (size_t k = 0; k < SN_ARRAY_LEN(kinds); k++) {
         struct fixture f;
         open_fixture(&f, kinds[k].family, kinds[k].coded, 1);
-        struct sennit_cache *fresh[] = {serial(&f), serial(&f)}, *batch = merged(fresh, 2);
+        struct sennit_cache *fresh[] = {serial(&f, 0, 0), serial(&f, 0, 0)}, *batch = merged(fresh, 2);
         float got[2][12 * HEADS * DL], want[12 * HEADS * DL];
         for (uint32_t step = 0, at[2] = {0, 0}; step < STEPS; step++) {
             uint64_t tokens[2][12];
@@ -185,7 +141,7 @@ static void bytes_are_what_is_stored(void **state)
     for (size_t k = 0; k < SN_ARRAY_LEN(kinds); k++) {
         struct fixture f;
         open_fixture(&f, kinds[k].family, kinds[k].coded, 1);
-        struct sennit_cache *c = serial(&f);
+        struct sennit_cache *c = serial(&f, 0, 0);
         uint64_t latent = kinds[k].coded ? DL + 4 * (DL / 64) : 2 * DL, index = f.g.d_index ? 2 * DI : 0;
         assert_int_equal(sennit_cache_bytes_per_token(c), latent + 2 * DR + index + 1); /* 1: the page's counter */
         assert_int_equal(c->ops->body_bytes(c, 64), 64 * (latent + 2 * DR + index));
@@ -202,7 +158,7 @@ static void turns_leave_nothing(void **state)
     for (size_t k = 0; k < SN_ARRAY_LEN(kinds); k++) {
         struct fixture f;
         open_fixture(&f, kinds[k].family, kinds[k].coded, 1);
-        struct sennit_cache *c = serial(&f), *copy;
+        struct sennit_cache *c = serial(&f, 0, 0), *copy;
         feed(&f, c, 0, 1, 70, NULL);
         uint64_t base = sennit_pool_bytes(f.pool);
         for (uint32_t turn = 0; turn < 200; turn++) {
@@ -235,7 +191,7 @@ static void rollbacks_are_straight_runs(void **state)
         struct fixture f;
         open_fixture(&f, kinds[k].family, kinds[k].coded, 1);
         for (uint64_t keep = 0; keep <= K; keep++) {
-            struct sennit_cache *c = serial(&f), *straight = serial(&f);
+            struct sennit_cache *c = serial(&f, 0, 0), *straight = serial(&f, 0, 0);
             float got[HEADS * DL], want[HEADS * DL];
             feed(&f, c, 0, 1, 61, NULL);
             OK(sennit_cache_spec_round_begin(c, err));
@@ -264,7 +220,7 @@ static void faults_reach_the_outputs(void **state)
         struct fixture f;
         open_fixture(&f, "mla", k % 2, 1);
         f.g.config.k_type = SENNIT_F32;
-        struct sennit_cache *c = serial(&f);
+        struct sennit_cache *c = serial(&f, 0, 0);
         float x[DL], rope[DR] = {0}, out[2][HEADS * DL], q[HEADS * (DL + DR)];
         token_query(3, SN_ARRAY_LEN(q), q);
         for (uint32_t i = 0; i < 2; i++) {
@@ -314,7 +270,7 @@ static struct sennit_cache_config reader_config(const struct fixture *f, const s
 
 static struct pair new_pair(struct fixture *f)
 {
-    struct pair p = {.source = serial(f)};
+    struct pair p = {.source = serial(f, 0, 0)};
     struct sennit_cache_config c = reader_config(f, p.source);
     OK(sennit_cache_create(&p.reader[0], f->pool, &c, 1, err));
     c.index.from = p.reader[0]; /* whose selection is the source's */
@@ -589,7 +545,7 @@ static void readers_survive_refused_memory(void **state)
         struct sennit_cache *r = NULL;
         open_fixture(&f, "mla-dsa", false, 1);
         struct sn_heap *heap = f.pool->heap;
-        struct sennit_cache *source = serial(&f);
+        struct sennit_cache *source = serial(&f, 0, 0);
         struct sennit_cache_config c = reader_config(&f, source);
         struct sennit_span span = {.row = 0, .pos = 0, .n_tokens = 70};
         OK(sennit_cache_append_begin(source, &span, 1, HEADS, err));

@@ -1,21 +1,13 @@
 /* Recurrent layers: rows whose state is replaced, never trimmed. One named case for each thing that went wrong in
  * batching engines (docs/contract.md lists them); every case runs for each kind. */
 #include <math.h>
-#include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <cmocka.h>
 
+#include "cache/fixture.h"
 #include "cache/recur_common.h"
 
 enum { MAX_WIDTH = 300, KERNEL = 4 };
-
-struct fixture {
-    struct sennit_pool *pool;
-    struct geometry g;
-    struct rng rng;
-    size_t width; /* floats of a token's output */
-};
 
 static const char *kind; /* the one under test */
 
@@ -36,48 +28,23 @@ static struct geometry layer(void)
     return g;
 }
 
+/* Floats of a token's output. */
+static size_t width_of(const struct fixture *f)
+{
+    return (size_t)n_heads_of(&f->g) * d_out_of(&f->g);
+}
+
 static void open_fixture(struct fixture *f, uint32_t n_workers)
 {
-    *f = (struct fixture){.rng = {5}, .g = layer()};
-    f->width = (size_t)n_heads_of(&f->g) * d_out_of(&f->g);
-    assert_true(f->width <= MAX_WIDTH);
-    struct sennit_pool_options options = {.n_workers = n_workers};
-    OK(sennit_pool_create(&f->pool, &options, err));
-    sn_cache_pool_set_poison(f->pool, true);
+    struct geometry g = layer();
+    fixture_open(f, &g, 5, &(struct sennit_pool_options){.n_workers = n_workers});
+    assert_true(width_of(f) <= MAX_WIDTH);
 }
 
-static void close_fixture(struct fixture *f)
+/* The sources go. */
+static struct sennit_cache *joined(struct sennit_cache **sources, uint32_t n)
 {
-    assert_int_equal(sennit_pool_bytes(f->pool), 0);
-    sennit_pool_free(f->pool);
-}
-
-/* Tokens seed, seed + 1 ... to one row; out may be NULL. */
-static void feed(struct fixture *f, struct sennit_cache *c, uint32_t row, uint64_t seed, uint32_t n, float *out)
-{
-    uint64_t *tokens = must(malloc((n + 1) * sizeof *tokens));
-    for (uint32_t i = 0; i < n; i++)
-        tokens[i] = seed + i;
-    struct work_span span = {.row = row, .tokens = tokens, .n_tokens = n, .out = out};
-    struct step_options options = {.rng = &f->rng};
-    if (n > 0)
-        OK(run_step(c, &f->g, &span, 1, &options, err));
-    free(tokens);
-}
-
-static struct sennit_cache *serial(struct fixture *f, uint64_t seed, uint32_t n)
-{
-    struct sennit_cache *c;
-    OK(sennit_cache_create(&c, f->pool, &f->g.config, 1, err));
-    feed(f, c, 0, seed, n, NULL);
-    return c;
-}
-
-static struct sennit_cache *merged(struct fixture *f, struct sennit_cache **sources, uint32_t n)
-{
-    struct sennit_cache *c;
-    OK(sennit_cache_create(&c, f->pool, &f->g.config, 0, err));
-    OK(sennit_cache_merge_rows(c, (const struct sennit_cache *const *)sources, n, err));
+    struct sennit_cache *c = merged(sources, n);
     for (uint32_t i = 0; i < n; i++)
         sennit_cache_dispose(&sources[i]);
     return c;
@@ -99,8 +66,8 @@ static void assert_is(struct fixture *f, struct sennit_cache *c, uint32_t row, u
         assert_true(isfinite(((float *)(void *)a)[i]));
     feed(f, c, row, 9999, 1, got);
     feed(f, alone, 0, 9999, 1, want);
-    assert_memory_equal(got, want, f->width * sizeof *got);
-    for (size_t i = 0; i < f->width; i++)
+    assert_memory_equal(got, want, width_of(f) * sizeof *got);
+    for (size_t i = 0; i < width_of(f); i++)
         assert_true(isfinite(got[i]));
     free(a);
     free(b);
@@ -123,7 +90,7 @@ static void unequal_rows_do_not_mix(void **state)
     uint64_t tokens[5][7];
     for (uint32_t i = 0; i < 5; i++)
         rows[i] = serial(&f, 1000 * i, start[i]);
-    struct sennit_cache *batch = merged(&f, rows, 5);
+    struct sennit_cache *batch = joined(rows, 5);
     struct work_span spans[5];
     uint32_t n_spans = 0;
     const void *idle = batch->rows[0].store;
@@ -155,7 +122,7 @@ static void unused_rows_merge(void **state)
             n[i] = mask >> i & 1 ? 5 + i : 0;
             rows[i] = serial(&f, 1000 * i, n[i]);
         }
-        struct sennit_cache *batch = merged(&f, rows, 3);
+        struct sennit_cache *batch = joined(rows, 3);
         uint32_t order[] = {2, 0, 1};
         OK(sennit_cache_filter_rows(batch, order, 3, err));
         OK(sennit_cache_extract_row(batch, 1, &one, err));
@@ -179,7 +146,7 @@ static void rollback_is_exact(void **state)
                 struct fixture f;
                 open_fixture(&f, 1);
                 struct sennit_cache *rows[] = {serial(&f, 0, start), serial(&f, 1000, 2), serial(&f, 2000, start)};
-                struct sennit_cache *batch = merged(&f, rows, 3);
+                struct sennit_cache *batch = joined(rows, 3);
                 uint64_t kept[] = {keep, 0, window - keep};
                 OK(sennit_cache_spec_round_begin(batch, err));
                 for (uint32_t i = 0; i < 3; i++) {
@@ -405,7 +372,7 @@ static void steps_of_any_shape_agree(void **state)
     uint64_t tokens[N];
     for (uint32_t i = 0; i < N; i++) {
         tokens[i] = i;
-        feed(&f, a, 0, i, 1, one + i * f.width);
+        feed(&f, a, 0, i, 1, one + i * width_of(&f));
     }
     struct work_span span = {.tokens = tokens, .n_tokens = N, .out = many};
     struct step_options options = {.rng = &f.rng, .threads = threads, .abort = true};
@@ -418,7 +385,7 @@ static void steps_of_any_shape_agree(void **state)
     options.abort = false;
     memset(many, 0, sizeof many);
     OK(run_step(b, &f.g, &span, 1, &options, err));
-    assert_memory_equal(one, many, N * f.width * sizeof *one);
+    assert_memory_equal(one, many, N * width_of(&f) * sizeof *one);
     assert_is(&f, a, 0, 0, N);
     assert_is(&f, b, 0, 0, N);
     assert_is(&f, c, 0, 0, N);

@@ -342,23 +342,7 @@ static float *feed(struct bench *b, struct sennit_cache *c, uint32_t row, const 
 /* Largest error of the last token's outputs as a share of the textbook's bound. */
 static double worst_share(const struct bench *b, const uint64_t *tokens, uint32_t n, const float *out)
 {
-    const struct twin_ops *ops = find_tested("turboquant")->twin;
-    struct twin *twin = ops->create(&b->g);
-    size_t heads = n_heads_of(&b->g), d_k = b->g.config.d_k, d_v = b->g.config.d_v;
-    float *q = must(malloc(heads * d_k * sizeof *q));
-    double *want = must(malloc(d_v * sizeof *want)), worst = 0;
-    for (uint32_t i = 0; i < n; i++)
-        ops->append(twin, tokens[i]);
-    token_query(tokens[n - 1], heads * d_k, q);
-    for (uint32_t h = 0; h < heads; h++) {
-        double bound = ops->attend(twin, q + h * d_k, h, n, NULL, NULL, want);
-        for (size_t d = 0; d < d_v; d++)
-            worst = fmax(worst, fabs((double)out[h * d_v + d] - want[d]) / bound);
-    }
-    ops->release(twin);
-    free(q);
-    free(want);
-    return worst;
+    return textbook_share(find_tested("turboquant")->twin, &b->g, tokens, n, out);
 }
 
 /* 290 tokens at once, in two segments; the share of the bound, and the outputs. */

@@ -103,6 +103,10 @@ void all_families_are_tested(void);
 /* The retention of a row of the family, all zero where nothing is let go. */
 struct retention retention_of(const struct tested_family *family, const struct geometry *g, uint64_t high);
 
+/* Largest error of the outputs [heads][d_out] of the last of n tokens, as a share of the textbook's bound. */
+double textbook_share(const struct twin_ops *ops, const struct geometry *g, const uint64_t *tokens, uint32_t n,
+                      const float *out);
+
 /* ---- for families of keys and values (kv_common.c) ------------------------------------------------------------ */
 
 extern const struct twin_ops twin_plain;

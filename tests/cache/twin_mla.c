@@ -4,7 +4,6 @@
  * Two things are decided by f32 arithmetic, as the specification says, because an ulp decides them: the codes of an
  * 8-bit latent and of its query (nearest integers), and the order of the indexer's scores (which keys are seen at
  * all). They are computed here again, from the formula; each score is also held against double. */
-#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -22,25 +21,6 @@ struct twin {
     double *s, *b; /* [n][groups] */
     float *index;  /* [n][d_index] */
 };
-
-static double round_to(double x, int mantissa_bits, int min_exponent, double largest)
-{
-    if (x == 0.0)
-        return x;
-    int exponent = ilogb(x) < min_exponent ? min_exponent : ilogb(x);
-    double spacing = ldexp(1.0, exponent - mantissa_bits);
-    double y = nearbyint(x / spacing) * spacing;
-    return y > largest ? largest : y < -largest ? -largest : y;
-}
-
-static double stored(float x, sennit_type type)
-{
-    if (type == SENNIT_F16)
-        return round_to(x, 10, -14, 65504.0);
-    if (type == SENNIT_BF16)
-        return round_to(x, 7, -126, DBL_MAX);
-    return x;
-}
 
 static struct twin *twin_create(const struct geometry *g)
 {
@@ -92,7 +72,7 @@ static void twin_encode(struct twin *t, const float *x)
             lo = fminf(lo, x[i]);
             hi = fmaxf(hi, x[i]);
         }
-        float bias = (float)stored(lo, SENNIT_F16), scale = (float)stored((hi - lo) / 255.0f, SENNIT_F16);
+        float bias = (float)stored_as(lo, SENNIT_F16), scale = (float)stored_as((hi - lo) / 255.0f, SENNIT_F16);
         t->b[t->n * groups + g] = bias;
         t->s[t->n * groups + g] = scale;
         for (size_t i = g * GROUP; i < (g + 1) * GROUP; i++) {
@@ -112,7 +92,7 @@ static void twin_append(struct twin *t, uint64_t token)
     token_vector(token, SENNIT_ROLE_LATENT, rank, x);
     token_vector(token, SENNIT_ROLE_ROPE_KEY, rope, x + rank);
     for (size_t i = 0; i < rank + rope; i++)
-        k[i] = stored(x[i], c->k_type);
+        k[i] = stored_as(x[i], c->k_type);
     if (c->code.k_bits)
         twin_encode(t, x);
     free(x);
@@ -120,7 +100,7 @@ static void twin_append(struct twin *t, uint64_t token)
         float *key = t->index + t->n * t->g->d_index;
         token_vector(token, SENNIT_ROLE_INDEX_KEY, t->g->d_index, key);
         for (size_t i = 0; i < t->g->d_index; i++)
-            key[i] = (float)stored(key[i], c->index.type);
+            key[i] = (float)stored_as(key[i], c->index.type);
     }
     t->tokens[t->n++] = token;
 }

@@ -1,6 +1,4 @@
-/* softmax(cap(q K^T * scale) with sink) V over a list of tokens, in double. Storage types are
- * applied by arithmetic: the nearest multiple of the spacing at that exponent, ties to even. */
-#include <float.h>
+/* softmax(cap(q K^T * scale) with sink) V over a list of tokens, in double, as they are stored. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -13,25 +11,6 @@ struct twin {
     uint64_t n, cap;
     double *k, *v; /* [n][heads * d], after the storage type */
 };
-
-static double round_to(double x, int mantissa_bits, int min_exponent, double largest)
-{
-    if (x == 0.0)
-        return x;
-    int exponent = ilogb(x) < min_exponent ? min_exponent : ilogb(x);
-    double spacing = ldexp(1.0, exponent - mantissa_bits);
-    double y = nearbyint(x / spacing) * spacing;
-    return y > largest ? largest : y < -largest ? -largest : y;
-}
-
-double stored_as(float x, sennit_type type)
-{
-    if (type == SENNIT_F16)
-        return round_to(x, 10, -14, 65504.0);
-    if (type == SENNIT_BF16)
-        return round_to(x, 7, -126, DBL_MAX);
-    return x;
-}
 
 static struct twin *twin_create(const struct geometry *g)
 {

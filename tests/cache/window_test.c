@@ -1,14 +1,10 @@
 /* Windows by name: what other engines got wrong when a window had moved on, at every length around W and its
  * multiples, with and without kept tokens, for pages of several sizes. The oracle keeps every key and hides some by a
  * mask. */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <cmocka.h>
 
-#include "cache/harness.h"
-#include "cache/twin.h"
+#include "cache/fixture.h"
 #include "cache/window.h"
 
 enum { H = 2, GROUP = 2, HEADS = H * GROUP, DK = 32, DV = 32, WIDTH = HEADS * DV };
@@ -19,59 +15,23 @@ static const struct sennit_cache_config stores[] = {
 };
 static const struct sennit_cache_config *stored; /* by which of them the windows under test are */
 
-struct fixture {
-    struct sennit_pool *pool;
-    struct geometry g;
-    struct rng rng;
-};
-
 static void open_fixture(struct fixture *f, uint32_t window, uint32_t slack, uint32_t n_kept, uint32_t page_tokens)
 {
-    *f = (struct fixture){.rng = {11}};
-    f->g = (struct geometry){.config = {.family = "window",
-                                        .n_kv_heads = H,
-                                        .d_k = DK,
-                                        .d_v = DV,
-                                        .k_type = stored->code.group ? 0 : SENNIT_F16,
-                                        .v_type = stored->code.group ? 0 : SENNIT_F16,
-                                        .page_tokens = page_tokens,
-                                        .max_span = 600,
-                                        .round_depth = 8,
-                                        .window = {.tokens = window, .slack = slack, .n_kept = n_kept},
-                                        .inner = stored,
-                                        .n_inner = 1},
-                             .group = GROUP,
-                             .scale = 0.2f};
-    struct sennit_pool_options options = {.n_workers = 1};
-    OK(sennit_pool_create(&f->pool, &options, err));
-    sn_cache_pool_set_poison(f->pool, true);
-}
-
-static void close_fixture(struct fixture *f)
-{
-    CHECK(sennit_pool_bytes(f->pool) == 0);
-    sennit_pool_free(f->pool);
-}
-
-/* Appends tokens seed, seed + 1 ... to one row; out [n][WIDTH] may be NULL. */
-static void feed(struct fixture *f, struct sennit_cache *c, uint32_t row, uint64_t seed, uint32_t n, float *out)
-{
-    uint64_t *tokens = must(malloc((n + 1) * sizeof *tokens));
-    for (uint32_t i = 0; i < n; i++)
-        tokens[i] = seed + i;
-    struct work_span span = {.row = row, .tokens = tokens, .n_tokens = n, .out = out};
-    struct step_options options = {.rng = &f->rng};
-    if (n > 0)
-        OK(run_step(c, &f->g, &span, 1, &options, err));
-    free(tokens);
-}
-
-static struct sennit_cache *serial(struct fixture *f, uint64_t seed, uint32_t n)
-{
-    struct sennit_cache *c;
-    OK(sennit_cache_create(&c, f->pool, &f->g.config, 1, err));
-    feed(f, c, 0, seed, n, NULL);
-    return c;
+    struct geometry g = {.config = {.family = "window",
+                                    .n_kv_heads = H,
+                                    .d_k = DK,
+                                    .d_v = DV,
+                                    .k_type = stored->code.group ? 0 : SENNIT_F16,
+                                    .v_type = stored->code.group ? 0 : SENNIT_F16,
+                                    .page_tokens = page_tokens,
+                                    .max_span = 600,
+                                    .round_depth = 8,
+                                    .window = {.tokens = window, .slack = slack, .n_kept = n_kept},
+                                    .inner = stored,
+                                    .n_inner = 1},
+                         .group = GROUP,
+                         .scale = 0.2f};
+    fixture_open(f, &g, 11, NULL);
 }
 
 /* Tokens seed .. seed + n - 1, all of them, in the naive family, or in the one whose codes are stored. */
@@ -178,12 +138,6 @@ static void wrapped_rows_merge_with_any(void **state)
                 merge_and_continue(&f, lengths[i], lengths[j]);
         close_fixture(&f);
     }
-}
-
-/* What a row stores and could give, for "unchanged". */
-static uint64_t imprint(const struct fixture *f, const struct sennit_cache *c)
-{
-    return mix64(cache_fingerprint(c) ^ sennit_pool_bytes(f->pool));
 }
 
 /* Rule 6: for every n fed and k dropped, either refused with the state unchanged, or as never fed. All of
