@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 
 #include "cache_feed.h"
@@ -56,10 +57,16 @@ static uint64_t n_taken; /* bytes that the allocator has given out so far */
 
 static void *counting(void *ctx, void *ptr, size_t old_bytes, size_t new_bytes)
 {
+    enum { HUGE = 2 << 20 };
+    bool huge = new_bytes >= 2 * (size_t)HUGE; /* as the library's own allocator does */
     void *fresh = NULL;
     (void)ctx;
-    if (new_bytes > 0 && posix_memalign(&fresh, 64, new_bytes) != 0)
+    if (new_bytes > 0 && posix_memalign(&fresh, huge ? HUGE : 64, new_bytes) != 0)
         return NULL;
+#ifdef MADV_HUGEPAGE
+    if (huge)
+        (void)madvise(fresh, new_bytes, MADV_HUGEPAGE);
+#endif
     n_taken += new_bytes;
     if (fresh && ptr)
         memcpy(fresh, ptr, old_bytes < new_bytes ? old_bytes : new_bytes);
