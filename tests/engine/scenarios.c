@@ -1,5 +1,5 @@
 /* Whole engines in what users of other engines met (docs/testing.md has the table): hundreds of turns of one
- * conversation, state that cannot be wound back, and a precision that is in force or refused. */
+ * conversation, state that cannot be wound back, a precision that is in force or refused, codes in batches. */
 #include "cache/family.h"
 #include "engine/world.h"
 #include "sched/engine.h"
@@ -148,6 +148,128 @@ static void precision_in_force(const struct world *w)
     printf("precision: f32, f16, bf16 in force to the byte; others refused when the engine is made\n");
 }
 
+/* ---- codes in batches ------------------------------------------------------------------------------------------ */
+
+struct kind {
+    const char *family, *stored;
+    sennit_type type;        /* of keys and values that are no codes */
+    uint32_t k_bits, v_bits; /* of codes */
+    uint64_t bytes;          /* of a token in one layer: 2 heads of 64, and a byte of the page's head */
+};
+static const struct kind kinds[] = {
+    {"plain", "F32", SENNIT_F32, 0, 0, 2 * 2 * 64 * 4 + 1},
+    {"plain", "F16", SENNIT_F16, 0, 0, 2 * 2 * 64 * 2 + 1},
+    {"affine", "affine k8 v8 g32", 0, 8, 8, 2 * (64 + 64 + 16) + 1},
+    {"affine", "affine k8 v4 g32", 0, 8, 4, 2 * (64 + 32 + 16) + 1},
+    {"affine", "affine k4 v4 g32", 0, 4, 4, 2 * (32 + 32 + 16) + 1},
+    {"turboquant", NULL, 0, 8, 3, 0},
+    {"turboquant", NULL, 0, 2, 2, 0},
+    {"padded", "F16", SENNIT_F16, 0, 0, 0},
+};
+
+static struct sennit_engine *engine_of_kind(const struct world *w, const struct kind *k, uint32_t rows,
+                                            uint32_t chunk)
+{
+    struct sennit_engine_options o = {.n_threads = 1,
+                                      .max_rows = rows,
+                                      .chunk = chunk,
+                                      .cache_bytes = PLENTY,
+                                      .no_pin = true,
+                                      .cache_family = k->family,
+                                      .kv_type = k->type,
+                                      .kv_type_set = k->k_bits == 0};
+    struct sennit_engine *e = NULL;
+    o.kv_code.k_bits = k->k_bits;
+    o.kv_code.v_bits = k->v_bits;
+    o.kv_code.group = k->k_bits ? 32 : 0;
+    MUST(sennit_engine_create(&e, w->m, &o, err));
+    const struct sennit_stats *s = sennit_engine_stats(e);
+    CHECK(strcmp(s->cache_family, k->family) == 0, "'%s', not '%s'", s->cache_family, k->family);
+    CHECK(!k->stored || strcmp(s->kv_type, k->stored) == 0, "'%s', not '%s'", s->kv_type, k->stored);
+    CHECK(k->bytes == 0 || s->cache_bytes_per_token == 2 * k->bytes, "%s: %llu bytes per token", s->kv_type,
+          (unsigned long long)s->cache_bytes_per_token);
+    return e;
+}
+
+/* Prompts of 3 to 130 tokens, more of them than rows, some given up: each answer is the one that it has alone. Then a
+ * conversation that goes on, and one that takes another way. */
+static uint64_t batch_of_kind(const struct world *w, const struct kind *k)
+{
+    enum { N = 6 };
+    static const size_t lengths[N] = {12, 3, 65, 40, 64, 130};
+    int32_t ids[MAX_PROMPT];
+    uint64_t state = 74, first = 0;
+    struct sennit_request *r[N], *noise[N];
+    static struct answer a[N], cold;
+    run_random_ids(&state, w->n_vocab, ids, MAX_PROMPT);
+    struct sennit_engine *e = engine_of_kind(w, k, 3, 7), *alone_e = engine_of_kind(w, k, 1, 64);
+    for (int i = 0; i < N; i++) {
+        struct sennit_request_options o = ask(ids + i, lengths[i], 9);
+        r[i] = submit(e, &o);
+        noise[i] = submit(e, &o);
+        a[i] = (struct answer){0};
+    }
+    while (step(e))
+        for (int i = 0; i < N; i++) {
+            take(r[i], &a[i]);
+            if (run_random(&state) % 6 == 0)
+                sennit_request_cancel(noise[i]);
+        }
+    for (int i = 0; i < N; i++) {
+        struct sennit_request_options o = ask(ids + i, lengths[i], 9);
+        take(r[i], &a[i]);
+        finish(alone_e, submit(alone_e, &o), &cold);
+        CHECK(a[i].n == 9 && a[i].digest == cold.digest, "%s: prompt of %zu tokens differs in a batch", k->family,
+              lengths[i]);
+        first = i == 2 ? cold.digest : first;
+        sennit_request_free(r[i]);
+        sennit_request_free(noise[i]);
+    }
+    struct sennit_session *s = NULL;
+    MUST(sennit_session_create(&s, e, err));
+    for (int turn = 0; turn < 3; turn++) {
+        struct sennit_request_options o = ask(ids, turn == 1 ? 90 : 70, 5);
+        ids[50] += turn == 2; /* another text in the middle of what is there */
+        finish(alone_e, submit(alone_e, &o), &cold);
+        o.session = s;
+        finish(e, submit(e, &o), &a[0]);
+        CHECK(a[0].digest == cold.digest && a[0].n_reused == (turn == 0   ? 0
+                                                              : turn == 1 ? 70
+                                                                          : 50),
+              "%s: turn %d, %zu tokens reused", k->family, turn, a[0].n_reused);
+    }
+    sennit_session_free(s);
+    step(e);
+    check_empty(e, k->family);
+    sennit_engine_free(e);
+    sennit_engine_free(alone_e);
+    return first;
+}
+
+/* Coded keys and values are served in batches as plain ones are, and each kind is in force: all have other logits but
+ * those that only lie elsewhere. */
+static void coded_batches(void)
+{
+    enum { N = sizeof kinds / sizeof *kinds };
+    struct tiny_spec spec = tiny_spec_default();
+    struct world w = {.n_vocab = spec.n_vocab};
+    char path[256];
+    uint64_t digest[N];
+    spec.head_dim = 64;
+    run_tiny_path(&spec, path);
+    MUST(sennit_model_open(&w.m, path, NULL, err));
+    for (int i = 0; i < N; i++)
+        digest[i] = batch_of_kind(&w, &kinds[i]);
+    for (int i = 0; i < N; i++)
+        for (int j = 0; j < i; j++) {
+            bool same = kinds[i].stored && kinds[j].stored && strcmp(kinds[i].stored, kinds[j].stored) == 0;
+            CHECK((digest[i] == digest[j]) == same, "kinds %d and %d", j, i);
+        }
+    sennit_model_free(w.m);
+    run_unlink(path);
+    printf("codes: %d kinds of caches in batches, each answer as alone, sessions wound back exactly\n", N);
+}
+
 int main(void)
 {
     struct world w = {0};
@@ -156,6 +278,7 @@ int main(void)
     many_turns(&w);
     refused_rewind(&w);
     precision_in_force(&w);
+    coded_batches();
     sennit_model_free(w.m);
     run_unlink(path);
     return 0;
