@@ -157,6 +157,9 @@ static sennit_status apply_inner(const struct families_opts *o, struct built *b,
             in->code.k_bits = info.example->code.k_bits;
             in->code.v_bits = info.example->code.v_bits;
             in->code.group = info.example->code.group;
+            in->start = info.example->start;
+            in->inner = info.example->inner;
+            in->n_inner = info.example->n_inner;
         }
         apply(o, info.fields, true, in);
     }

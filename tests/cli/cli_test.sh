@@ -156,6 +156,8 @@ case_cache_families() {
     says out "recurrent short-conv conv 64x4"
     run 0 cache-families window --inner affine --window 512 --kept 4 --json
     same "$(json families.0.signature)" "window 512 slack 64 kept 4 / affine k8 v8 g32 kv 8 k 128 v 128" "window"
+    run 0 cache-families composed --kv-heads 3 --d-k 64 --json # the geometry reaches the parts
+    same "$(json families.0.signature | grep -o 'kv 3 k 64 v 64' | wc -l)" 2 "parts"
     # What a family cannot do is said in its place, and is no failure of the others.
     run 0 cache-families --bits 3
     says out "not in this geometry: "
