@@ -37,8 +37,8 @@ static void many_turns(const struct world *w)
         kept = tokens;
         n += ANSWER + 5; /* the next question, of random ids that are there already */
         if (n >= LIMIT || turn % 9 == 8) {
-            n = 10 + run_random(&state) % (kept - 10);
-            kept = n - 1;
+            n = 12 + run_random(&state) % (kept - 12);
+            kept = n - 2 - run_random(&state) % 9; /* the new way begins before the prompt's last token */
             ids[kept] = (ids[kept] + 1) % (int32_t)w->n_vocab;
         }
     }
