@@ -74,7 +74,8 @@ static bool op_append(struct world *w)
     }
     if (total == 0)
         return false;
-    bool attention = w->long_rows ? most <= 4 && rng_chance(&w->rng, 30) : rng_chance(&w->rng, 92);
+    bool attention =
+        w->long_rows ? most <= 4 && rng_chance(&w->rng, 30) : rng_chance(&w->rng, w->family->slow ? 60 : 92);
     mcache_append(w, m, n, attention, rng_chance(&w->rng, 6));
     return true;
 }
@@ -200,6 +201,18 @@ static bool op_dispose(struct world *w)
     return true;
 }
 
+/* One token further than the last append is there to be dropped. */
+static void check_bypass(struct mcache *m)
+{
+    uint64_t shortest = UINT64_MAX, reach = UINT64_MAX;
+    for (uint32_t r = 0; r < m->n; r++) {
+        shortest = m->rows[r]->n < shortest ? m->rows[r]->n : shortest;
+        reach = m->rows[r]->n_last < reach ? m->rows[r]->n_last : reach;
+    }
+    if (reach < shortest)
+        REFUSED(SENNIT_RANGE, sennit_cache_trim(m->c, reach + 1, true, err));
+}
+
 static bool op_trim(struct world *w)
 {
     struct mcache *m = pick(w);
@@ -233,6 +246,7 @@ static bool op_trim(struct world *w)
     for (uint32_t r = 0; r < m->n; r++)
         mrow_cut(m->rows[r], m->rows[r]->n - n);
     mcache_shortened(m);
+    check_bypass(m);
     return true;
 }
 

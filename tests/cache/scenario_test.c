@@ -506,6 +506,72 @@ static void capabilities_are_true(void **state)
     stage_close(&s);
 }
 
+/* An optional call on c: it works where the family can, and elsewhere it is refused with nothing changed. */
+static void held_to(const struct stage *s, const struct sennit_cache *c, uint64_t before, bool able,
+                    sennit_status status, const char *what)
+{
+    if (status != (able ? SENNIT_OK : SENNIT_UNSUPPORTED))
+        die("%s: %s is %s, but gave %s", s->kind->name, what, able ? "claimed" : "not claimed",
+            sennit_status_name(status));
+    if (!able && stage_imprint(s, c) != before)
+        die("%s: %s was refused and changed something", s->kind->name, what);
+}
+
+/* Every length that can be published is one that a clone can be cut to, or its own; every other is refused. */
+static void published_lengths(struct stage *s, const struct sennit_cache *c, uint32_t n)
+{
+    uint64_t before = stage_imprint(s, c);
+    for (uint32_t i = 0; i < n; i++) {
+        struct sennit_cache *copy;
+        OK(sennit_cache_clone(c, 0, &copy, err));
+        bool able = sennit_cache_can_publish_row(c, 0, i);
+        struct sennit_error why = {0};
+        sennit_status refusal = sennit_cache_is_trimmable(c) ? SENNIT_RANGE : SENNIT_UNSUPPORTED;
+        assert_int_equal(sennit_cache_trim(copy, n - i, false, &why), able ? SENNIT_OK : refusal);
+        stage_same(s, copy, 0, 1, able ? i : n);
+        sennit_cache_dispose(&copy);
+        assert_true(stage_imprint(s, c) == before);
+    }
+    assert_true(sennit_cache_can_publish_row(c, 0, n) && !sennit_cache_can_publish_row(c, 0, n + 1));
+}
+
+/* What the table of families says of a kind, optional operation by optional operation. */
+static void calls_do_what_families_say(void **state)
+{
+    (void)state;
+    struct stage s;
+    stage_open(&s);
+    struct sennit_cache_family_info info = {.trimmable = true, .donor_rows = true, .donor_attention = true};
+    if (!s.g.config.external) /* those are of pages of keys and values */
+        OK(sennit_cache_family_info(s.g.config.family, &info, err));
+    struct sennit_cache *c = stage_row(&s, 1, 12), *copy;
+    struct sennit_donor *donor = NULL;
+    struct sennit_donor_attention *view = NULL;
+    struct sennit_error why = {0};
+    uint64_t before = stage_imprint(&s, c);
+    bool trims = info.composed ? sennit_cache_is_trimmable(c) : info.trimmable;
+    assert_int_equal(sennit_cache_is_trimmable(c), trims);
+    assert_int_equal(sennit_cache_composed(c, NULL) > 0, info.composed);
+    held_to(&s, c, before, info.donor_rows, sennit_cache_capture_donor_rows(c, &donor, &why), "donor_rows");
+    held_to(&s, c, before, info.donor_attention, sennit_cache_capture_donor_attention(c, &view, &why),
+            "donor_attention");
+    assert_true((donor != NULL) == info.donor_rows && (view != NULL) == info.donor_attention);
+    sennit_donor_free(donor);
+    sennit_donor_attention_free(view);
+    assert_true(stage_imprint(&s, c) == before);
+    published_lengths(&s, c, 12);
+    OK(sennit_cache_clone(c, 0, &copy, err));
+    held_to(&s, copy, stage_imprint(&s, copy), trims, sennit_cache_trim(copy, 1, false, &why), "trim");
+    stage_same(&s, copy, 0, 1, trims ? 11 : 12);
+    sennit_cache_dispose(&copy);
+    sennit_cache_dispose(&c);
+    s.g.config.round_depth = 0;
+    c = stage_row(&s, 1, 3);
+    held_to(&s, c, stage_imprint(&s, c), false, sennit_cache_spec_round_begin(c, &why), "a round of depth 0");
+    sennit_cache_dispose(&c);
+    stage_close(&s);
+}
+
 /* ---- what a round costs ---------------------------------------------------------------------------------------- */
 
 /* To open a round copies no state: the rows' storage is the same objects, and what is taken beside them is of a size
@@ -606,6 +672,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_refusal_leaves_two_ways_on),
         cmocka_unit_test(positions_do_not_shift),
         cmocka_unit_test(capabilities_are_true),
+        cmocka_unit_test(calls_do_what_families_say),
         cmocka_unit_test(a_round_copies_nothing_when_it_opens),
         cmocka_unit_test(rounds_and_snapshots_are_in_the_projection),
     };

@@ -65,7 +65,7 @@ struct tested_family {
     const char *(*fault)(unsigned variant, struct sn_family *family);
     const char *oracles[2]; /* whose bits it must give: its own alone in a cache, and another family's (or NULL) */
     uint32_t other_percent; /* of the rows alone that are of the other family; 0 = 12 */
-    bool slow;              /* rows are shorter, and large worlds too */
+    bool slow;              /* rows and large worlds are shorter, and fewer appends attend */
     /* Families whose rows let old tokens go; NULL: nothing is ever let go. */
     struct retention (*retention)(const struct geometry *g, uint64_t high);
     /* What of a row's canonical form (n_tokens, n_bytes) a later query reads; the rest becomes zeros. Goes
