@@ -39,7 +39,7 @@ static void assert_columns(const struct stage *s, const struct sennit_cache *c, 
 /* Three rows of tokens 100, 200, 300 ... */
 static struct sennit_cache *batch_of(struct stage *s, const uint32_t *lengths, uint32_t n)
 {
-    struct sennit_cache *rows[8];
+    struct sennit_cache *rows[8] = {0};
     for (uint32_t i = 0; i < n; i++)
         rows[i] = stage_row(s, 1000 * (i + 1), lengths[i]);
     struct sennit_cache *c = stage_merge(s, rows, n);
@@ -569,10 +569,10 @@ static void a_rectangle_too_large_is_refused(void **state)
     REFUSED(SENNIT_NOMEM, sennit_cache_append_begin(c, &span, 1, HEADS, err));
     REFUSED(SENNIT_NOMEM, sennit_cache_merge_rows(empty, &source, 1, err));
     assert_int_equal(sennit_cache_batch_size(empty), 0);
-    atomic_store(&heap->limit, 0);
-    assert_true(stage_imprint(&s, c) == before);
     span.n_tokens = UINT32_MAX;
     REFUSED(SENNIT_NOMEM, sennit_cache_append_begin(c, &span, 1, HEADS, err));
+    atomic_store(&heap->limit, 0);
+    assert_true(stage_imprint(&s, c) == before);
     assert_int_equal(sennit_cache_projected_bytes(c, UINT64_MAX), UINT64_MAX);
     assert_int_equal(sennit_cache_projected_bytes(c, UINT64_MAX / COLUMN), UINT64_MAX);
     OK(sennit_cache_merge_rows(empty, &source, 1, err));
