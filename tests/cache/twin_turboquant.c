@@ -400,10 +400,10 @@ static void turbo_geometry(struct rng *rng, struct geometry *g, sennit_type type
     static const uint32_t dims[] = {64, 128, 256, 512}, k_bits[] = {2, 4, 5, 8}, v_bits[] = {2, 3, 4, 5, 8};
     struct sennit_cache_config *c = &g->config;
     kv_geometry(rng, g, type, large);
-    uint32_t n = large ? 4 : rng_chance(rng, 80) ? 1 : 2;
+    uint32_t n = large ? 4 : rng_chance(rng, 60) ? 1 : 2;
     c->k_type = c->v_type = SENNIT_F32; /* no type: 0 */
     c->d_k = dims[rng_below(rng, n)];
-    c->d_v = rng_chance(rng, 60) ? c->d_k : dims[rng_below(rng, n)];
+    c->d_v = rng_chance(rng, 40) ? c->d_k : dims[rng_below(rng, n)];
     c->code.group = rng_chance(rng, 50) ? 32 : 0;
     if (rng_chance(rng, 20))
         return; /* 8 and 3 */
