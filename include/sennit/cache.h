@@ -75,7 +75,8 @@ struct sennit_cache_config {
     /* "window": a query at position p sees p - tokens + 1 .. p, and the first n_kept of the row. slack: how many
      * tokens can be trimmed after the window has moved on; 0 = 64. The storage is inner[0], a family that keeps pages
      * of keys and values ("plain", "affine", "turboquant"): its name (or external) and code; its geometry is this
-     * configuration's. A span above max_span (in a round: above round_depth, where that is more) is SENNIT_RANGE. */
+     * configuration's. Or "delayed": its start and inner; rows of the window then change as it says. A span above
+     * max_span (in a round: above round_depth, where that is more) is SENNIT_RANGE. */
     struct {
         uint32_t tokens, slack, n_kept;
     } window;

@@ -156,7 +156,7 @@ static struct sennit_cache_family_info info_of(const struct sn_family *ops)
         .replays_rounds = ops->round_rollback != NULL,
         .donor_rows = !ops->no_planes,
         .donor_attention = ops->donor_attend != NULL,
-        .precision_change = ops->max_append != NULL,
+        .precision_change = ops->changes_precision,
         .bounded_span = ops->bounded_span,
         .left_pads = ops->left_pad != NULL,
         .copies_rows = ops->copies_rows,

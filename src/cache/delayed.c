@@ -150,11 +150,10 @@ static uint64_t delayed_row_body_bytes(const struct sennit_cache *cache, const s
     return sn_paged_body_bytes(sn_form(forms_of(cache), row), row->n_tokens);
 }
 
-/* Of a row that was never trimmed. */
 static uint64_t delayed_body_bytes(const struct sennit_cache *cache, uint64_t tokens)
 {
-    uint64_t start = forms_of(cache)->start;
-    return delayed_row_body_bytes(cache, &(struct sn_row){.n_tokens = tokens, .floor = tokens > start ? start : 0});
+    struct sn_row row = sn_form_untrimmed(forms_of(cache), tokens);
+    return delayed_row_body_bytes(cache, &row);
 }
 
 static sennit_status delayed_save_body(const struct sennit_cache *cache, const struct sn_row *row,
@@ -386,6 +385,7 @@ const struct sn_family sn_family_delayed = {
     .name = "delayed",
     .object_bytes = sizeof(struct sn_delayed),
     .example = &example,
+    .changes_precision = true,
     .bounded_span = true,
     .trimmable = true,
     .takes = TAKES,

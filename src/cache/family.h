@@ -84,9 +84,10 @@ struct sn_family {
     size_t object_bytes; /* size of the family's struct, whose first member is a struct sennit_cache */
     const struct sennit_cache_config *example; /* a configuration of usual size; "donor": without its source */
     bool trimmable;                            /* trim_* are present; exact down to the row's floor, or refused */
-    bool no_planes;                     /* there are no planes of keys and values: donors are SENNIT_UNSUPPORTED */
-    bool bounded_span;                  /* step_begin refuses a span above max_span (in a round: or round_depth) */
-    bool copies_rows;                   /* row_copy copies tokens; false: references */
+    bool no_planes;         /* there are no planes of keys and values: donors are SENNIT_UNSUPPORTED */
+    bool changes_precision; /* max_append_tokens, floors and prefill maintenance are not those of a plain row */
+    bool bounded_span;      /* step_begin refuses a span above max_span (in a round: or round_depth) */
+    bool copies_rows;       /* row_copy copies tokens; false: references */
     const struct sn_attend_ops *attend; /* of the attention driver; NULL: its functions are not used */
 
     /* -- one cache -- */

@@ -114,6 +114,11 @@ uint64_t sn_form_max_append(const struct sn_forms *f, const struct sennit_cache 
     return f->encoded && row->n_tokens < f->start ? f->start - row->n_tokens : SENNIT_UNBOUNDED;
 }
 
+struct sn_row sn_form_untrimmed(const struct sn_forms *f, uint64_t tokens)
+{
+    return (struct sn_row){.n_tokens = tokens, .floor = f->encoded && tokens > f->start ? f->start : 0};
+}
+
 sennit_status sn_form_check_floor(const struct sn_forms *f, const struct sn_row *row, struct sennit_error *err)
 {
     bool plain = row->floor == 0 && (!f->encoded || f->start == 0 || row->n_tokens <= f->start);

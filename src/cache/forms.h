@@ -60,6 +60,8 @@ static inline struct sennit_cache *sn_form_read(const struct sn_forms *f, const 
     return f->stepping && sn_form_due(f, row) ? f->encoded : sn_form(f, row);
 }
 uint64_t sn_form_max_append(const struct sn_forms *f, const struct sennit_cache *cache, const struct sn_row *row);
+/* A row of that many tokens that was never trimmed: its length and floor. */
+struct sn_row sn_form_untrimmed(const struct sn_forms *f, uint64_t tokens);
 /* Is `floor` one that a row of that many tokens can have? SENNIT_FORMAT. */
 sennit_status sn_form_check_floor(const struct sn_forms *f, const struct sn_row *row, struct sennit_error *err);
 

@@ -35,21 +35,36 @@ static sennit_status check_count(const char *field, uint32_t value, uint32_t lea
                    MAX_TOKENS);
 }
 
+static bool is_delayed(const struct sennit_cache_config *inner)
+{
+    return sn_family_of(inner) == &sn_family_delayed;
+}
+
+/* Its code, or where its rows change; what holds pages. */
+static sennit_status check_store(const struct sennit_cache_config *config, struct sennit_error *err)
+{
+    const struct sennit_cache_config *inner = &config->inner[0];
+    struct sennit_cache_config full = inner_config(config);
+    const struct sn_family *ops = sn_paged_family(inner);
+    if (is_delayed(inner)) {
+        SN_TRY(sn_config_only(inner, SN_CONFIG_START | SN_CONFIG_INNER, err));
+        return sn_forms_check(&full, inner, err);
+    }
+    if (!ops)
+        return sn_fail(err, SENNIT_INVALID, "cache config: family '%s' cannot store the pages of a window",
+                       inner->family ? inner->family : "(null)");
+    SN_TRY(sn_config_only(inner, SN_CONFIG_CODE, err));
+    return ops->check(&full, err);
+}
+
 static sennit_status check_inner(const struct sennit_cache_config *config, struct sennit_error *err)
 {
     if (!config->inner || config->n_inner != 1)
         return sn_fail(err, SENNIT_INVALID,
                        "cache config: family 'window' needs one inner family, which stores its pages, not %u",
                        config->inner ? config->n_inner : 0);
-    const struct sennit_cache_config *inner = &config->inner[0];
-    const struct sn_family *ops = sn_paged_family(&config->inner[0]);
-    if (!ops)
-        return sn_fail(err, SENNIT_INVALID, "cache config: family '%s' cannot store the pages of a window",
-                       inner->family ? inner->family : "(null)");
-    SN_TRY(sn_config_bare(inner, "window", err));
-    SN_TRY(sn_config_only(inner, SN_CONFIG_CODE, err));
-    struct sennit_cache_config full = inner_config(config);
-    return ops->check(&full, err);
+    SN_TRY(sn_config_bare(&config->inner[0], "window", err));
+    return check_store(config, err);
 }
 
 enum { TAKES = SN_CONFIG_HEADS | SN_CONFIG_TYPES | SN_CONFIG_PAGES | SN_CONFIG_WINDOW | SN_CONFIG_INNER };
@@ -71,16 +86,30 @@ static uint32_t slack_of(const struct sennit_cache_config *config)
 static void window_signature(const struct sennit_cache_config *config, char *out, size_t n_bytes)
 {
     struct sennit_cache_config full = inner_config(config);
-    int n = snprintf(out, n_bytes, "window %u slack %u kept %u / ", config->window.tokens, slack_of(config),
-                     config->window.n_kept);
-    sn_paged_family(&config->inner[0])->signature(&full, out + n, n_bytes - (size_t)n);
+    size_t n = (size_t)snprintf(out, n_bytes, "window %u slack %u kept %u / ", config->window.tokens,
+                                slack_of(config), config->window.n_kept);
+    if (is_delayed(&config->inner[0]))
+        sn_forms_signature(&full, &config->inner[0], out + n, n_bytes - n);
+    else
+        sn_paged_family(&full)->signature(&full, out + n, n_bytes - n);
 }
 
 /* ---- one cache ------------------------------------------------------------------------------------------------ */
 
-static const struct sn_paged *paged_of(const struct sn_window *c)
+static const struct sn_forms *forms_of(const struct sennit_cache *cache)
 {
-    return sn_paged_of(c->inner);
+    return &sn_window_of(cache)->forms;
+}
+
+/* How pages of a row are laid out. */
+static const struct sn_paged *paged_of(const struct sn_window *c, const struct sn_row *row)
+{
+    return sn_paged_of(sn_form(&c->forms, row));
+}
+
+static const struct sn_listing *listing_of(const struct sn_window *c, const struct sn_row *row)
+{
+    return sn_form_encoded(&c->forms, row) ? &c->encoded.listing : &c->plain.listing;
 }
 
 /* row_data as the inner family reads it: pages of the row, page p at index p. Those that are gone have no entry, and
@@ -103,7 +132,9 @@ static void window_fill(const struct sn_attend_source *src, uint64_t n_tokens, v
 static struct sn_attend_source window_route(const struct sennit_cache *cache, uint32_t row)
 {
     const struct sn_window *c = sn_window_of(cache);
-    return (struct sn_attend_source){.ops = &c->attend, .cache = c->inner, .row = &cache->rows[row]};
+    const struct sennit_cache *form = sn_form_read(&c->forms, &cache->rows[row]);
+    const struct sn_attend_ops *ops = form == c->forms.encoded ? &c->encoded.attend : &c->plain.attend;
+    return (struct sn_attend_source){.ops = ops, .cache = form, .row = &cache->rows[row]};
 }
 
 /* Most new tokens that a row may stand past what it has settled. */
@@ -114,19 +145,35 @@ static uint32_t most_new(const struct sennit_cache *cache)
 }
 
 /* Room for the kept pages, the window's and a step's; a bounded row never has more than its bound. */
-static void set_listing(struct sn_window *c)
+static void set_form(struct sn_window *c, const struct sennit_cache *form, struct sn_window_form *out)
 {
     const struct sennit_cache_config *config = &c->base.config;
-    const struct sn_paging *paging = &paged_of(c)->paging;
-    c->reach = (uint64_t)config->window.tokens + config->window.slack - 1;
+    const struct sn_paging *paging = &sn_paged_of(form)->paging;
     uint64_t kept = sn_pages_of(paging, config->window.n_kept), window = sn_pages_of(paging, c->reach) + 1;
     uint64_t cap = kept + window + sn_pages_of(paging, most_new(&c->base));
     if (config->max_tokens != SENNIT_UNBOUNDED)
         cap = sn_min_size(cap, sn_pages_of(paging, config->max_tokens));
-    c->listing = (struct sn_listing){.paging = paging,
-                                     .n_kept = (uint32_t)kept,
-                                     .n_window = (uint32_t)window,
-                                     .cap = (uint32_t)sn_min_size(cap, UINT32_MAX)};
+    out->listing = (struct sn_listing){.paging = paging,
+                                       .n_kept = (uint32_t)kept,
+                                       .n_window = (uint32_t)window,
+                                       .cap = (uint32_t)sn_min_size(cap, UINT32_MAX)};
+    out->attend = *form->ops->attend;
+    out->attend.row_fill = window_fill;
+}
+
+static sennit_status open_forms(struct sn_window *c, struct sennit_error *err)
+{
+    struct sennit_cache_config full = inner_config(&c->base.config);
+    struct sennit_pool *pool = c->base.pool;
+    if (!is_delayed(&c->inner_field)) {
+        SN_TRY(sennit_cache_create(&c->forms.plain, pool, &full, 0, err));
+        c->inner_field.family = c->forms.plain->config.family; /* the family's own name, for ever */
+        return SENNIT_OK;
+    }
+    SN_TRY(sn_forms_init(&c->forms, pool, &full, &c->inner_field, err));
+    c->inner_field.family = sn_family_delayed.name;
+    c->inner_field.inner = &c->forms.inner;
+    return SENNIT_OK;
 }
 
 static sennit_status window_init(struct sennit_cache *cache, struct sennit_error *err)
@@ -137,34 +184,57 @@ static sennit_status window_init(struct sennit_cache *cache, struct sennit_error
     cache->config.window.slack = slack_of(&cache->config);
     cache->shape.window = cache->config.window.tokens;
     cache->shape.n_kept = cache->config.window.n_kept;
-    struct sennit_cache_config full = inner_config(&cache->config);
-    SN_TRY(sennit_cache_create(&c->inner, cache->pool, &full, 0, err));
-    c->inner_field.family = c->inner->config.family; /* the family's own name, for ever */
-    c->attend = *c->inner->ops->attend;
-    c->attend.row_fill = window_fill;
-    set_listing(c);
+    c->reach = (uint64_t)cache->config.window.tokens + cache->config.window.slack - 1;
+    SN_TRY(open_forms(c, err));
+    set_form(c, c->forms.plain, &c->plain);
+    if (c->forms.encoded)
+        set_form(c, c->forms.encoded, &c->encoded);
     return SENNIT_OK;
 }
 
 static void window_release(struct sennit_cache *cache)
 {
     struct sn_window *c = mutable_window(cache);
-    sennit_cache_dispose(&c->inner);
-    sn_free(cache->pool->heap, SN_USE_MISC, c->undo, c->cap_undo * sizeof *c->undo);
+    sn_forms_release(&c->forms);
+    sn_free(cache->pool->heap, SN_USE_MISC, c->changes, c->cap_changes * sizeof *c->changes);
 }
 
 /* ---- bytes ---------------------------------------------------------------------------------------------------- */
 
+static uint64_t plus(uint64_t a, uint64_t b)
+{
+    return a > UINT64_MAX - b ? UINT64_MAX : a + b;
+}
+
+/* The pages of the tokens that come with the change of a row's form, on its way to `tokens`, or one. */
+static uint64_t change_bytes(const struct sn_window *c, uint64_t tokens)
+{
+    const struct sn_paging *paging = c->encoded.listing.paging;
+    uint64_t start = c->forms.start, before = sn_pages_of(paging, start);
+    uint64_t after = sn_pages_of(paging, sn_min_size(tokens, start + most_new(&c->base)));
+    return (after > before ? after - before : 1) * sn_page_bytes(paging);
+}
+
+/* The most on the way there. */
 static uint64_t window_storage_bytes(const struct sennit_cache *cache, uint64_t tokens)
 {
-    return sn_listed_bytes(&sn_window_of(cache)->listing, tokens);
+    const struct sn_window *c = sn_window_of(cache);
+    const struct sn_forms *f = &c->forms;
+    if (!f->encoded || tokens < f->start)
+        return sn_listed_bytes(&c->plain.listing, tokens);
+    uint64_t encoded = sn_listed_bytes(&c->encoded.listing, tokens);
+    if (f->start == 0)
+        return encoded;
+    uint64_t most = plus(sn_listed_bytes(&c->plain.listing, f->start), change_bytes(c, tokens));
+    return encoded > most ? encoded : most;
 }
 
 /* A snapshot keeps a whole window alive once the row has moved on. A span of several tokens, or a round, stands past
  * the row's length before anything is given back; a single token takes the place of a dead page. */
 static uint64_t window_reserve_bytes(const struct sennit_cache *cache)
 {
-    const struct sn_listing *g = &sn_window_of(cache)->listing;
+    const struct sn_window *c = sn_window_of(cache);
+    const struct sn_listing *g = c->forms.encoded && c->forms.start == 0 ? &c->encoded.listing : &c->plain.listing;
     uint64_t page = sn_page_bytes(g->paging), bytes = 0, full;
     if (most_new(cache) > 1)
         bytes = sn_pages_of(g->paging, most_new(cache)) * page;
@@ -180,7 +250,7 @@ static uint64_t window_reserve_bytes(const struct sennit_cache *cache)
 
 static uint64_t window_bytes_per_token(const struct sennit_cache *cache)
 {
-    return sn_paged_bytes_per_token(sn_window_of(cache)->inner);
+    return sn_forms_bytes_per_token(forms_of(cache), cache);
 }
 
 static uint64_t window_row_bytes(const struct sennit_cache *cache, const struct sn_row *row)
@@ -219,7 +289,7 @@ static bool reaches(const struct sennit_cache *cache, uint64_t start, uint64_t n
 static bool window_can_publish(const struct sennit_cache *cache, uint32_t row, uint64_t tokens)
 {
     const struct sn_row *r = &cache->rows[row];
-    return tokens <= r->n_tokens && reaches(cache, start_of(r), tokens);
+    return tokens >= r->floor && tokens <= r->n_tokens && reaches(cache, start_of(r), tokens);
 }
 
 static void window_gap(const struct sennit_cache *cache, uint32_t row, uint64_t *from, uint64_t *to)
@@ -235,8 +305,12 @@ static uint64_t window_first_pos(const struct sennit_cache *cache, uint32_t row)
 
 static const char *window_dtype(const struct sennit_cache *cache)
 {
-    const struct sennit_cache *inner = sn_window_of(cache)->inner;
-    return inner->ops->dtype ? inner->ops->dtype(inner) : sennit_type_name(inner->config.k_type);
+    return sn_forms_dtype(forms_of(cache), cache);
+}
+
+static uint64_t window_max_append(const struct sennit_cache *cache, uint32_t row)
+{
+    return sn_form_max_append(forms_of(cache), cache, &cache->rows[row]);
 }
 
 /* ---- rows ----------------------------------------------------------------------------------------------------- */
@@ -245,7 +319,7 @@ static const char *window_dtype(const struct sennit_cache *cache)
 static sennit_status window_row_copy(struct sennit_cache *to, const struct sn_row *src, struct sn_row *dst,
                                      struct sennit_error *err)
 {
-    const struct sn_listing *g = &sn_window_of(to)->listing;
+    const struct sn_listing *g = listing_of(sn_window_of(to), src);
     struct sn_page_list *list = src->store;
     if (list && list->cap != g->cap) {
         list = sn_list_copy(g, list, list->n_pages);
@@ -260,7 +334,7 @@ static sennit_status window_row_copy(struct sennit_cache *to, const struct sn_ro
 
 static void window_row_drop(struct sennit_cache *cache, struct sn_row *row)
 {
-    sn_list_drop(&sn_window_of(cache)->listing, row->store);
+    sn_list_drop(listing_of(sn_window_of(cache), row), row->store);
 }
 
 static sennit_status window_trim_prepare(struct sennit_cache *cache, const struct sn_row *row, uint64_t n_tokens,
@@ -273,7 +347,7 @@ static sennit_status window_trim_prepare(struct sennit_cache *cache, const struc
                        "cannot go back to %llu tokens",
                        (unsigned long long)row->n_tokens, (unsigned long long)start_of(row),
                        (unsigned long long)n_tokens);
-    SN_TRY(sn_list_cut_prepare(&sn_window_of(cache)->listing, row->store, n_tokens, &list, err));
+    SN_TRY(sn_list_cut_prepare(listing_of(sn_window_of(cache), row), row->store, n_tokens, &list, err));
     *spare = list;
     return SENNIT_OK;
 }
@@ -281,13 +355,13 @@ static sennit_status window_trim_prepare(struct sennit_cache *cache, const struc
 static void window_trim_apply(struct sennit_cache *cache, struct sn_row *row, uint64_t n_tokens, void *spare)
 {
     struct sn_page_list *list = row->store;
-    sn_list_cut(&sn_window_of(cache)->listing, &list, n_tokens, spare);
+    sn_list_cut(listing_of(sn_window_of(cache), row), &list, n_tokens, spare);
     row->store = list;
 }
 
 static void window_trim_discard(struct sennit_cache *cache, void *spare)
 {
-    sn_list_spare_free(&sn_window_of(cache)->listing, spare);
+    sn_list_spare_free(&sn_window_of(cache)->plain.listing, spare); /* a list of either form */
 }
 
 /* A round that ends lets go of what its rows no longer need. */
@@ -297,7 +371,7 @@ static void window_round_closed(struct sennit_cache *cache)
     for (uint32_t i = 0; i < cache->n_rows; i++) {
         const struct sn_row *row = &cache->rows[i];
         if (row->n_window > 0 && row->store)
-            sn_list_advance(&c->listing, row->store, start_at(cache, row->n_tokens));
+            sn_list_advance(listing_of(c, row), row->store, start_at(cache, row->n_tokens));
     }
 }
 
@@ -307,30 +381,32 @@ static void window_round_closed(struct sennit_cache *cache)
 static void live_pages(const struct sn_window *c, uint64_t start, uint64_t n_tokens, uint64_t *kept, uint64_t *first,
                        uint64_t *end)
 {
-    uint64_t page = start / c->listing.paging->page_tokens;
-    *end = sn_pages_of(c->listing.paging, n_tokens);
-    *kept = sn_min_size(c->listing.n_kept, *end);
+    const struct sn_listing *g = &c->plain.listing; /* bounds of either form */
+    uint64_t page = start / g->paging->page_tokens;
+    *end = sn_pages_of(g->paging, n_tokens);
+    *kept = sn_min_size(g->n_kept, *end);
     *first = page > *kept ? page : *kept;
 }
 
 static size_t window_n_spans(const struct sennit_cache *cache, uint32_t row)
 {
     const struct sn_window *c = sn_window_of(cache);
+    const struct sn_row *r = &cache->rows[row];
     uint64_t kept, first, end;
-    live_pages(c, start_of(&cache->rows[row]), cache->rows[row].n_tokens, &kept, &first, &end);
-    return paged_of(c)->ops->n_views * (size_t)(kept + (end - first));
+    live_pages(c, start_of(r), r->n_tokens, &kept, &first, &end);
+    return paged_of(c, r)->ops->n_views * (size_t)(kept + (end - first));
 }
 
 static void window_spans(const struct sennit_cache *cache, uint32_t row, struct sennit_span_view *out)
 {
     const struct sn_window *c = sn_window_of(cache);
-    const struct sn_page_ops *ops = paged_of(c)->ops;
     const struct sn_row *r = &cache->rows[row];
-    uint64_t kept, first, end, size = c->listing.paging->page_tokens;
+    const struct sn_page_ops *ops = paged_of(c, r)->ops;
+    uint64_t kept, first, end, size = listing_of(c, r)->paging->page_tokens;
     live_pages(c, start_of(r), r->n_tokens, &kept, &first, &end);
     for (uint64_t i = 0; i < kept + (end - first); i++) {
         uint64_t p = i < kept ? i : first + (i - kept), left = r->n_tokens - p * size;
-        ops->views(c->inner, sn_list_page(r->store, p)->data, row, p * size, left < size ? left : size,
+        ops->views(sn_form(&c->forms, r), sn_list_page(r->store, p)->data, row, p * size, left < size ? left : size,
                    out + ops->n_views * i);
     }
 }
@@ -344,31 +420,37 @@ static void record_pages(const struct sn_window *c, uint64_t n_tokens, uint64_t 
     live_pages(c, start_at(&c->base, n_tokens), n_tokens, kept, first, end);
 }
 
-static uint64_t window_body_bytes(const struct sennit_cache *cache, uint64_t tokens)
+static uint64_t window_row_body_bytes(const struct sennit_cache *cache, const struct sn_row *row)
 {
     const struct sn_window *c = sn_window_of(cache);
     uint64_t kept, first, end, bytes;
-    if (tokens == 0)
+    if (row->n_tokens == 0)
         return 0;
-    record_pages(c, tokens, &kept, &first, &end);
-    if (__builtin_mul_overflow(kept + (end - first), c->listing.paging->data_bytes, &bytes) ||
+    record_pages(c, row->n_tokens, &kept, &first, &end);
+    if (__builtin_mul_overflow(kept + (end - first), listing_of(c, row)->paging->data_bytes, &bytes) ||
         __builtin_add_overflow(bytes, sizeof(uint64_t), &bytes))
         return UINT64_MAX;
     return bytes;
 }
 
+static uint64_t window_body_bytes(const struct sennit_cache *cache, uint64_t tokens)
+{
+    struct sn_row row = sn_form_untrimmed(forms_of(cache), tokens);
+    return window_row_body_bytes(cache, &row);
+}
+
 /* Page p into `copy`, as it goes out: what nobody wrote, and what is gone, as zeros. */
 static void record_page(const struct sn_window *c, const struct sn_row *row, uint64_t p, uint8_t *copy)
 {
-    const struct sn_paging *paging = c->listing.paging;
+    const struct sn_paging *paging = listing_of(c, row)->paging;
     uint64_t size = paging->page_tokens;
-    if (p >= c->listing.n_kept && p < start_of(row) / size) {
+    if (p >= c->plain.listing.n_kept && p < start_of(row) / size) {
         memset(copy, 0, paging->data_bytes);
         return;
     }
     memcpy(copy, sn_list_page(row->store, p)->data, paging->data_bytes);
     if ((p + 1) * size > row->n_tokens)
-        paged_of(c)->ops->fill_tail(c->inner, copy, row->n_tokens % size, 0);
+        paged_of(c, row)->ops->fill_tail(sn_form(&c->forms, row), copy, row->n_tokens % size, 0);
 }
 
 static sennit_status window_save_body(const struct sennit_cache *cache, const struct sn_row *row,
@@ -376,7 +458,7 @@ static sennit_status window_save_body(const struct sennit_cache *cache, const st
 {
     const struct sn_window *c = sn_window_of(cache);
     struct sn_heap *heap = cache->pool->heap;
-    size_t bytes = c->listing.paging->data_bytes;
+    size_t bytes = listing_of(c, row)->paging->data_bytes;
     uint64_t kept, first, end, start = start_of(row);
     if (row->n_tokens == 0)
         return SENNIT_OK;
@@ -393,12 +475,12 @@ static sennit_status window_save_body(const struct sennit_cache *cache, const st
     return status;
 }
 
-static sennit_status load_pages(const struct sn_window *c, uint64_t n_tokens, struct sn_page_list *list,
+static sennit_status load_pages(const struct sn_window *c, const struct sn_row *row, struct sn_page_list *list,
                                 struct sennit_stream *stream, struct sennit_error *err)
 {
-    const struct sn_paging *paging = c->listing.paging;
+    const struct sn_paging *paging = listing_of(c, row)->paging;
     uint64_t kept, first, end, live = list->start / paging->page_tokens;
-    record_pages(c, n_tokens, &kept, &first, &end);
+    record_pages(c, row->n_tokens, &kept, &first, &end);
     list->first = first > list->n_kept ? first : list->n_kept;
     for (uint64_t i = 0; i < kept + (end - first); i++) {
         struct sn_page *page = sn_page_new(paging);
@@ -421,6 +503,7 @@ static sennit_status window_load_body(struct sennit_cache *cache, struct sn_row 
 {
     const struct sn_window *c = sn_window_of(cache);
     uint64_t start = 0;
+    SN_TRY(sn_form_check_floor(&c->forms, row, err));
     if (row->n_tokens == 0)
         return SENNIT_OK;
     SN_TRY(sn_stream_read(stream, &start, sizeof start, err));
@@ -428,16 +511,111 @@ static sennit_status window_load_body(struct sennit_cache *cache, struct sn_row 
         !reaches(cache, start, row->n_tokens))
         return sn_fail(err, SENNIT_FORMAT, "saved row: of %llu tokens, those before %llu are said to be gone",
                        (unsigned long long)row->n_tokens, (unsigned long long)start);
-    struct sn_page_list *list = sn_list_new(&c->listing);
+    const struct sn_listing *g = listing_of(c, row);
+    struct sn_page_list *list = sn_list_new(g);
     if (!list)
         return sn_fail(err, SENNIT_NOMEM, "load: no memory for a list of pages");
     list->start = start;
-    sennit_status status = load_pages(c, row->n_tokens, list, stream, err);
+    sennit_status status = load_pages(c, row, list, stream, err);
     if (status == SENNIT_OK)
         row->store = list;
     else
-        sn_list_drop(&c->listing, list);
+        sn_list_drop(g, list);
     return status;
+}
+
+/* ---- the change of form --------------------------------------------------------------------------------------- */
+
+static sennit_status reserve_changes(struct sn_window *c, uint32_t n, struct sennit_error *err)
+{
+    if (n <= c->cap_changes)
+        return SENNIT_OK;
+    struct sn_heap *heap = c->base.pool->heap;
+    struct sn_window_change *fresh = sn_calloc(heap, SN_USE_MISC, n, sizeof *fresh);
+    if (!fresh)
+        return sn_fail(err, SENNIT_NOMEM, "no memory for a step of %u spans", n);
+    sn_free(heap, SN_USE_MISC, c->changes, c->cap_changes * sizeof *fresh);
+    c->changes = fresh;
+    c->cap_changes = n;
+    return SENNIT_OK;
+}
+
+static void drop_change(struct sn_window *c, struct sn_window_change *change)
+{
+    const struct sn_listing *g = &c->encoded.listing;
+    sn_list_drop(g, change->supply.list);
+    change->supply.list = NULL;
+    sn_supply_drop(g->paging, &change->supply);
+    change->due = false;
+}
+
+/* All that the change of a row, and n_new tokens after it, will take. */
+static sennit_status prepare_change(struct sn_window *c, const struct sn_row *row, uint64_t n_new,
+                                    struct sn_window_change *change, struct sennit_error *err)
+{
+    const struct sn_listing *g = &c->encoded.listing;
+    struct sn_recoding r = sn_forms_recoding(&c->forms);
+    struct sn_need need = sn_list_recode_need(&r, row->store, row->n_tokens, n_new);
+    bool ok = sn_supply_fill(g->paging, need.n_pages, 0, &change->supply);
+    if (ok && need.list)
+        ok = (change->supply.list = sn_list_new(g)) != NULL;
+    change->due = true;
+    if (ok)
+        return SENNIT_OK;
+    drop_change(c, change);
+    return sn_fail(err, SENNIT_NOMEM, "no memory for %llu cache pages of %zu bytes, for a change of precision",
+                   (unsigned long long)need.n_pages, g->paging->data_bytes);
+}
+
+static void make_change(struct sn_window *c, struct sn_row *row, uint64_t n_new, struct sn_window_change *change)
+{
+    const struct sn_listing *g = &c->encoded.listing;
+    struct sn_recoding r = sn_forms_recoding(&c->forms);
+    struct sn_page_list *list = row->store;
+    struct sn_fpenv env = sn_fp_enter();
+    sn_list_recode(&r, g, &list, row->n_tokens, &change->supply);
+    sn_fp_leave(env);
+    sn_list_extend(g, list, row->n_tokens, n_new, &change->supply, &change->undo);
+    drop_change(c, change);
+    row->store = list;
+    row->floor = c->forms.start;
+}
+
+static sennit_status window_commit_prefill(struct sennit_cache *cache, const uint32_t *rows, uint32_t n_rows,
+                                           struct sennit_error *err)
+{
+    struct sn_window *c = mutable_window(cache);
+    if (!c->forms.encoded)
+        return SENNIT_OK;
+    SN_TRY(reserve_changes(c, n_rows, err));
+    SN_TRY(sn_forms_reserve(&c->forms, err));
+    for (uint32_t i = 0; i < n_rows; i++) {
+        const struct sn_row *row = &cache->rows[rows[i]];
+        c->changes[i] = (struct sn_window_change){0};
+        sennit_status status =
+            sn_form_due(&c->forms, row) ? prepare_change(c, row, 0, &c->changes[i], err) : SENNIT_OK;
+        if (status != SENNIT_OK) {
+            while (i-- > 0)
+                drop_change(c, &c->changes[i]);
+            return status;
+        }
+    }
+    return SENNIT_OK;
+}
+
+static void window_apply_prefill(struct sennit_cache *cache, const uint32_t *rows, uint32_t n_rows)
+{
+    struct sn_window *c = mutable_window(cache);
+    for (uint32_t i = 0; c->forms.encoded && i < n_rows; i++)
+        if (c->changes[i].due)
+            make_change(c, &cache->rows[rows[i]], 0, &c->changes[i]);
+}
+
+static void window_discard_prefill(struct sennit_cache *cache, uint32_t n_rows)
+{
+    struct sn_window *c = mutable_window(cache);
+    while (c->forms.encoded && n_rows-- > 0)
+        drop_change(c, &c->changes[n_rows]);
 }
 
 /* ---- the step -------------------------------------------------------------------------------------------------- */
@@ -452,57 +630,81 @@ static sennit_status check_lengths(const struct sennit_cache *cache, struct senn
     return SENNIT_OK;
 }
 
-static sennit_status reserve_undo(struct sn_window *c, uint32_t n_spans, struct sennit_error *err)
-{
-    if (n_spans <= c->cap_undo)
-        return SENNIT_OK;
-    struct sn_heap *heap = c->base.pool->heap;
-    struct sn_list_growth *fresh = sn_calloc(heap, SN_USE_MISC, n_spans, sizeof *fresh);
-    if (!fresh)
-        return sn_fail(err, SENNIT_NOMEM, "no memory for a step of %u spans", n_spans);
-    sn_free(heap, SN_USE_MISC, c->undo, c->cap_undo * sizeof *fresh);
-    c->undo = fresh;
-    c->cap_undo = n_spans;
-    return SENNIT_OK;
-}
-
 static void undo_spans(struct sn_window *c, uint32_t n_spans)
 {
     while (n_spans-- > 0) {
         struct sn_row *row = &c->base.rows[c->base.step.spans[n_spans].row];
         struct sn_page_list *list = row->store;
-        sn_list_undo(&c->listing, &list, &c->undo[n_spans]);
+        if (c->changes[n_spans].due) {
+            drop_change(c, &c->changes[n_spans]);
+            continue;
+        }
+        sn_list_undo(listing_of(c, row), &list, &c->changes[n_spans].undo);
         row->store = list;
     }
 }
 
 static void poison_tail(const struct sn_window *c, const struct sn_row *row)
 {
-    uint64_t size = c->listing.paging->page_tokens, slot = row->n_tokens % size;
+    uint64_t size = listing_of(c, row)->paging->page_tokens, slot = row->n_tokens % size;
     if (c->base.pool->poison && slot != 0)
-        paged_of(c)->ops->fill_tail(c->inner, sn_list_page(row->store, row->n_tokens / size)->data, slot, 0xFF);
+        paged_of(c, row)->ops->fill_tail(sn_form(&c->forms, row),
+                                         sn_list_page(row->store, row->n_tokens / size)->data, slot, 0xFF);
 }
 
+static sennit_status prepare_span(struct sn_window *c, uint32_t i, struct sennit_error *err)
+{
+    const struct sennit_span *span = &c->base.step.spans[i];
+    struct sn_row *row = &c->base.rows[span->row];
+    c->changes[i] = (struct sn_window_change){0};
+    if (sn_form_due(&c->forms, row))
+        return prepare_change(c, row, span->n_tokens, &c->changes[i], err);
+    struct sn_page_list *list = row->store;
+    sennit_status status =
+        sn_list_grow(listing_of(c, row), &list, row->n_tokens, span->n_tokens, &c->changes[i].undo, err);
+    row->store = list;
+    return status;
+}
+
+static sennit_status reserve_scratch(struct sn_window *c, struct sennit_error *err)
+{
+    if (c->forms.encoded)
+        SN_TRY(sn_forms_reserve(&c->forms, err));
+    c->forms.stepping = true;
+    sennit_status status = sn_attend_reserve(&c->base, err);
+    c->forms.stepping = false;
+    return status;
+}
+
+/* All that can fail; rows that are due change their form once it has succeeded. */
 static sennit_status window_step_begin(struct sennit_cache *cache, struct sennit_error *err)
 {
     struct sn_window *c = mutable_window(cache);
     const struct sn_cache_step *step = &cache->step;
     SN_TRY(check_lengths(cache, err));
-    SN_TRY(reserve_undo(c, step->n_spans, err));
-    SN_TRY(sn_attend_reserve(cache, err));
+    SN_TRY(sn_forms_check_step(&c->forms, cache, err));
+    SN_TRY(reserve_changes(c, step->n_spans, err));
+    SN_TRY(reserve_scratch(c, err));
     for (uint32_t i = 0; i < step->n_spans; i++) {
-        struct sn_row *row = &cache->rows[step->spans[i].row];
-        struct sn_page_list *list = row->store;
-        sennit_status status =
-            sn_list_grow(&c->listing, &list, row->n_tokens, step->spans[i].n_tokens, &c->undo[i], err);
-        row->store = list;
+        sennit_status status = prepare_span(c, i, err);
         if (status != SENNIT_OK) {
             undo_spans(c, i);
             return status;
         }
-        poison_tail(c, row);
     }
     return SENNIT_OK;
+}
+
+static void window_step_begun(struct sennit_cache *cache)
+{
+    struct sn_window *c = mutable_window(cache);
+    const struct sn_cache_step *step = &cache->step;
+    for (uint32_t i = 0; i < step->n_spans; i++) {
+        struct sn_row *row = &cache->rows[step->spans[i].row];
+        if (c->changes[i].due)
+            make_change(c, row, step->spans[i].n_tokens, &c->changes[i]);
+        poison_tail(c, row);
+    }
 }
 
 /* Within a round nothing is let go: it may be rolled back. */
@@ -511,12 +713,14 @@ static void window_step_commit(struct sennit_cache *cache)
     const struct sn_window *c = sn_window_of(cache);
     for (uint32_t i = 0; i < cache->step.n_spans; i++) {
         const struct sennit_span *span = &cache->step.spans[i];
-        sn_list_settle(&c->listing, &c->undo[i]);
+        const struct sn_row *row = &cache->rows[span->row];
+        sn_list_settle(listing_of(c, row), &c->changes[i].undo);
         if (!cache->round_open)
-            sn_list_advance(&c->listing, cache->rows[span->row].store, start_at(cache, span->pos + span->n_tokens));
+            sn_list_advance(listing_of(c, row), row->store, start_at(cache, span->pos + span->n_tokens));
     }
 }
 
+/* A row that changed for the step stays changed. */
 static void window_step_abort(struct sennit_cache *cache)
 {
     undo_spans(mutable_window(cache), cache->step.n_spans);
@@ -528,15 +732,16 @@ static void window_step_tile(struct sennit_cache *cache, uint32_t span_index, ui
 {
     const struct sn_window *c = sn_window_of(cache);
     const struct sennit_span *span = &cache->step.spans[span_index];
-    const struct sn_page_list *list = cache->rows[span->row].store;
-    uint64_t size = c->listing.paging->page_tokens;
+    const struct sn_row *row = &cache->rows[span->row];
+    const struct sennit_cache *form = sn_form(&c->forms, row);
+    uint64_t size = listing_of(c, row)->paging->page_tokens;
     uint8_t *page = NULL;
     for (uint32_t t = 0; t < n_tokens; t++) {
         uint64_t pos = span->pos + token + t;
         if (!page || pos % size == 0)
-            page = sn_list_page(list, pos / size)->data;
-        paged_of(c)->ops->store(c->inner, page, pos % size, role, first_head, n_heads, data + t * token_stride,
-                                worker);
+            page = sn_list_page(row->store, pos / size)->data;
+        sn_paged_of(form)->ops->store(form, page, pos % size, role, first_head, n_heads, data + t * token_stride,
+                                      worker);
     }
 }
 
@@ -569,6 +774,7 @@ const struct sn_family sn_family_window = {
     .reserve_bytes = window_reserve_bytes,
     .bytes_per_token = window_bytes_per_token,
     .row_bytes = window_row_bytes,
+    .max_append = window_max_append,
     .can_publish = window_can_publish,
     .row_copy = window_row_copy,
     .row_drop = window_row_drop,
@@ -576,6 +782,9 @@ const struct sn_family sn_family_window = {
     .trim_apply = window_trim_apply,
     .trim_discard = window_trim_discard,
     .round_closed = window_round_closed,
+    .commit_prefill = window_commit_prefill,
+    .apply_prefill = window_apply_prefill,
+    .discard_prefill = window_discard_prefill,
     .n_spans = window_n_spans,
     .spans = window_spans,
     .first_pos = window_first_pos,
@@ -583,9 +792,11 @@ const struct sn_family sn_family_window = {
     .dtype = window_dtype,
     .donor_attend = sn_attend_donor,
     .body_bytes = window_body_bytes,
+    .row_body_bytes = window_row_body_bytes,
     .save_body = window_save_body,
     .load_body = window_load_body,
     .step_begin = window_step_begin,
+    .step_begun = window_step_begun,
     .step_tile = window_step_tile,
     .step_commit = window_step_commit,
     .step_abort = window_step_abort,

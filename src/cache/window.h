@@ -1,6 +1,7 @@
 /* Family "window": a query at position p sees p - W + 1 .. p (exactly W keys) and the first n_kept tokens of its row,
  * at their own positions. Pages are laid out, written and read by the inner family; rows are lists from whose front
- * pages go (page_list.h).
+ * pages go (page_list.h). Over "delayed" a row's pages, kept ones too, are plain until it has `start` tokens, and
+ * then encoded (forms.h).
  *
  * After n tokens a row can give what a row of n - slack tokens sees next: positions n - slack - W + 1 and on. That
  * bound, `start`, never falls, and nothing moves it while a verify round is open. A trim to m tokens is exact when
@@ -10,20 +11,31 @@
 #ifndef SN_CACHE_WINDOW_H
 #define SN_CACHE_WINDOW_H
 
-#include "cache/page_list.h"
-#include "cache/paged.h"
+#include "cache/forms.h"
 
 enum { SN_WINDOW_SLACK = 64 }; /* where the configuration says 0 */
+
+/* What becomes of one row in the open step. */
+struct sn_window_change {
+    bool due;                   /* the supply is there for the row's change of form, which has not been made */
+    struct sn_supply supply;    /* else empty */
+    struct sn_list_growth undo; /* of a row that is not due */
+};
+
+/* How rows of one form are stored and read. */
+struct sn_window_form {
+    struct sn_listing listing;
+    struct sn_attend_ops attend; /* the form's, over lists */
+};
 
 struct sn_window {
     struct sennit_cache base;               /* first */
     struct sennit_cache_config inner_field; /* what config.inner points to */
-    struct sennit_cache *inner;             /* without rows: the layout of pages */
-    struct sn_attend_ops attend;            /* the inner family's, over lists */
-    struct sn_listing listing;
-    uint64_t reach;              /* W + slack - 1: what stays behind a row's end */
-    struct sn_list_growth *undo; /* [cap_undo], one per span of the open step */
-    uint32_t cap_undo;
+    struct sn_forms forms;                  /* one, or two over "delayed" */
+    struct sn_window_form plain, encoded;   /* of each; bounds of their listings are equal */
+    uint64_t reach;                         /* W + slack - 1: what stays behind a row's end */
+    struct sn_window_change *changes;       /* [cap_changes], one per span of the open step */
+    uint32_t cap_changes;
 };
 
 static inline const struct sn_window *sn_window_of(const struct sennit_cache *cache)

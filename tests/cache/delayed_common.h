@@ -7,10 +7,33 @@
 
 #include "cache/delayed.h"
 #include "cache/fixture.h"
+#include "cache/window.h"
 
 enum { H = 2, GROUP = 2, HEADS = H * GROUP, DK = 32, DV = 32, WIDTH = HEADS * DV, MOST = 400 };
 
 static const struct sennit_cache_config codes = {.family = "affine", .code = {.k_bits = 8, .v_bits = 4, .group = 32}};
+
+static bool windowed; /* rows in a window, which moves on before most of the tests' starts */
+
+/* The configuration as the store of a window, or as it is. */
+static inline void put_in_window(struct sennit_cache_config *c)
+{
+    static struct sennit_cache_config inner[4]; /* of the last ones */
+    static uint32_t next;
+    if (!windowed)
+        return;
+    struct sennit_cache_config *store = &inner[next++ % 4];
+    *store = (struct sennit_cache_config){
+        .family = c->family, .code = c->code, .start = c->start, .inner = c->inner, .n_inner = c->n_inner};
+    memset(&c->code, 0, sizeof c->code);
+    c->family = "window";
+    c->start = 0;
+    c->window.tokens = 12;
+    c->window.slack = 3;
+    c->window.n_kept = 5;
+    c->inner = store;
+    c->n_inner = 1;
+}
 
 static inline void open_fixture_on(struct fixture *f, sennit_type type, uint64_t start, uint32_t page_tokens,
                                    const struct sennit_allocator *host)
@@ -29,6 +52,7 @@ static inline void open_fixture_on(struct fixture *f, sennit_type type, uint64_t
                                     .n_inner = 1},
                          .group = GROUP,
                          .scale = 0.2f};
+    put_in_window(&g.config);
     struct sennit_pool_options options = {0};
     if (host)
         options.allocator = *host;
@@ -67,15 +91,29 @@ static inline uint64_t floor_of(const struct sennit_cache *c, uint32_t row)
     return sennit_cache_minimum_reusable_offset(c, row);
 }
 
+static inline const struct sn_forms *forms_of(const struct sennit_cache *c)
+{
+    return windowed ? &sn_window_of(c)->forms : &sn_delayed_of(c)->forms;
+}
+
 static inline bool encoded(const struct sennit_cache *c, uint32_t row)
 {
-    return sn_form_encoded(&sn_delayed_of(c)->forms, &c->rows[row]);
+    return sn_form_encoded(forms_of(c), &c->rows[row]);
 }
 
 static inline const struct sn_paging *paging_of(const struct sennit_cache *c, bool code)
 {
-    const struct sn_forms *f = &sn_delayed_of(c)->forms;
+    const struct sn_forms *f = forms_of(c);
     return &sn_paged_of(code ? f->encoded : f->plain)->paging;
+}
+
+/* What n tokens in one form take, nothing shared. */
+static inline uint64_t stored(const struct sennit_cache *c, bool code, uint64_t n)
+{
+    if (!windowed)
+        return sn_paged_bytes(paging_of(c, code), n);
+    const struct sn_window *w = sn_window_of(c);
+    return sn_listed_bytes(code ? &w->encoded.listing : &w->plain.listing, n);
 }
 
 #endif

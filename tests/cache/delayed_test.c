@@ -128,7 +128,7 @@ static void trims_end_at_start(void **state)
                 assert_true(imprint(&f, c) == before);
             uint32_t left = status == SENNIT_OK ? n - k : n;
             assert_true(encoded(c, 0) == (n > START) && floor_of(c, 0) == floor);
-            assert_int_equal(sennit_pool_bytes(f.pool), sn_paged_bytes(paging_of(c, n > START), left));
+            assert_int_equal(sennit_pool_bytes(f.pool), stored(c, n > START, left));
             assert_continues(&f, c, 0, 1, left);
             sennit_cache_dispose(&c);
             close_fixture(&f);
@@ -186,8 +186,7 @@ static void an_aborted_step_keeps_the_change(void **state)
     sennit_cache_append_abort(batch);
     assert_int_equal(sennit_cache_row_offset(batch, 0), 21);
     assert_true(encoded(batch, 0) && floor_of(batch, 0) == 21 && !encoded(batch, 1));
-    assert_int_equal(sennit_pool_bytes(f.pool),
-                     sn_paged_bytes(paging_of(batch, true), 21) + sn_paged_bytes(paging_of(batch, false), 9));
+    assert_int_equal(sennit_pool_bytes(f.pool), stored(batch, true, 21) + stored(batch, false, 9));
     assert_continues(&f, batch, 0, 1, 21);
     assert_continues(&f, batch, 1, 100, 9);
     sennit_cache_dispose(&batch);
@@ -265,7 +264,7 @@ static void forms_share_a_batch(void **state)
     for (uint32_t i = 0; i < 5; i++)
         sennit_cache_dispose(&rows[i]);
     assert_int_equal(sennit_cache_minimum_reusable_offset(batch, -1), START);
-    assert_string_equal(sn_forms_dtype(&sn_delayed_of(batch)->forms, batch), "mixed");
+    assert_string_equal(sn_forms_dtype(forms_of(batch), batch), "mixed");
     OK(sennit_cache_filter_rows(batch, order, 5, err));
     for (uint32_t i = 0; i < 5; i++) {
         uint32_t was = order[i], left = was == 1 ? START : n[was];
@@ -392,6 +391,48 @@ static void bad_forms_are_refused(void **state)
     close_fixture(&f);
 }
 
+/* The same as a window's store: everything but the code and start is the window's own. */
+static void bad_forms_in_windows_are_refused(void **state)
+{
+    (void)state;
+    static const struct sennit_cache_config plain = {.family = "plain"}, twice = {.family = "delayed", .start = 3};
+    static const struct sennit_cache_config bad[] = {
+        {.family = "delayed", .start = 21},
+        {.family = "delayed", .start = 21, .inner = &codes, .n_inner = 2},
+        {.family = "delayed", .start = 21, .inner = &plain, .n_inner = 1},
+        {.family = "delayed", .start = 21, .inner = &twice, .n_inner = 1},
+        {.family = "delayed", .start = UINT64_MAX, .inner = &codes, .n_inner = 1},
+        {.family = "delayed", .start = 21, .inner = &codes, .n_inner = 1, .k_type = SENNIT_F16},
+        {.family = "delayed", .start = 21, .inner = &codes, .n_inner = 1, .d_k = 32},
+        {.family = "delayed", .start = 21, .inner = &codes, .n_inner = 1, .page_tokens = 8},
+        {.family = "delayed", .start = 21, .inner = &codes, .n_inner = 1, .max_span = 8},
+        {.family = "delayed", .start = 21, .inner = &codes, .n_inner = 1, .code = {.group = 32}},
+        {.family = "plain", .start = 21},
+    };
+    windowed = true;
+    struct fixture f;
+    open_fixture(&f, 21, 8);
+    windowed = false;
+    struct sennit_cache *c = NULL;
+    for (size_t i = 0; i < SN_ARRAY_LEN(bad); i++) {
+        struct sennit_cache_config config = f.g.config;
+        config.inner = &bad[i];
+        REFUSED(SENNIT_INVALID, sennit_cache_create(&c, f.pool, &config, 1, err));
+    }
+    struct sennit_cache_config config = f.g.config;
+    config.start = 21; /* not the window's own */
+    REFUSED(SENNIT_INVALID, sennit_cache_create(&c, f.pool, &config, 1, err));
+    config = f.g.config;
+    config.k_type = config.v_type = SENNIT_Q8_0;
+    REFUSED(SENNIT_INVALID, sennit_cache_create(&c, f.pool, &config, 1, err));
+    assert_null(c);
+    OK(sennit_cache_create(&c, f.pool, &f.g.config, 1, err));
+    assert_string_equal(sennit_cache_signature(c), "window 12 slack 3 kept 5 / delayed 21 / plain F16 / affine k8 v4 "
+                                                   "g32 kv 2 k 32 v 32 / p8");
+    sennit_cache_dispose(&c);
+    close_fixture(&f);
+}
+
 /* Start 0: encoded from the first token, as the encoded family alone; nothing ever changes. */
 static void start_zero_is_encoded(void **state)
 {
@@ -426,11 +467,17 @@ static void start_zero_is_encoded(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(queries_read_by_position),    cmocka_unit_test(company_moves_no_boundary),
-        cmocka_unit_test(spans_do_not_cross),          cmocka_unit_test(trims_end_at_start),
-        cmocka_unit_test(rounds_do_not_cross),         cmocka_unit_test(an_aborted_step_keeps_the_change),
-        cmocka_unit_test(records_keep_the_form),       cmocka_unit_test(forms_share_a_batch),
-        cmocka_unit_test(prefill_suspends_the_change), cmocka_unit_test(bad_forms_are_refused),
+        cmocka_unit_test(queries_read_by_position),
+        cmocka_unit_test(company_moves_no_boundary),
+        cmocka_unit_test(spans_do_not_cross),
+        cmocka_unit_test(trims_end_at_start),
+        cmocka_unit_test(rounds_do_not_cross),
+        cmocka_unit_test(an_aborted_step_keeps_the_change),
+        cmocka_unit_test(records_keep_the_form),
+        cmocka_unit_test(forms_share_a_batch),
+        cmocka_unit_test(prefill_suspends_the_change),
+        cmocka_unit_test(bad_forms_are_refused),
+        cmocka_unit_test(bad_forms_in_windows_are_refused),
         cmocka_unit_test(start_zero_is_encoded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

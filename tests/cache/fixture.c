@@ -37,7 +37,7 @@ void feed_in(struct fixture *f, struct sennit_cache *c, uint32_t row, uint64_t s
 
 void feed(struct fixture *f, struct sennit_cache *c, uint32_t row, uint64_t seed, uint32_t n, float *out)
 {
-    feed_in(f, c, row, seed, n, UINT32_MAX, out);
+    feed_in(f, c, row, seed, n, c->ops->bounded_span && !c->round_open ? c->config.max_span : UINT32_MAX, out);
 }
 
 struct sennit_cache *serial(struct fixture *f, uint64_t seed, uint32_t n)

@@ -124,6 +124,11 @@ const char *kv_spoil(unsigned variant, struct sn_family *family);
 /* n elements of e bytes, `step` elements apart where they come from. */
 void copy_elements(uint8_t *to, const uint8_t *from, size_t step, size_t n, size_t e);
 size_t kv_canonical_token_bytes(const struct sennit_cache_config *config);
+/* Plain tokens in kv_canonical's form, in the canonical form of what they change into (twin_delayed.c). */
+struct sn_forms;
+uint8_t *changed_canonical(const struct sn_forms *f, const uint8_t *plain, uint64_t n_tokens, size_t *n_bytes);
+/* Wrong variants 1 .. 5 of families whose rows change: where they do so. */
+const char *spoil_start(unsigned variant, struct sn_family *family, const struct sn_family *right);
 /* What a store of that type makes of x: f32, f16 or bf16, by arithmetic. */
 double stored_as(float x, sennit_type type);
 

@@ -6,6 +6,7 @@
 
 #include "cache/delayed.h"
 #include "cache/twin.h"
+#include "cache/window.h"
 #include "tensor/traits.h"
 
 /* ---- the forms ------------------------------------------------------------------------------------------------ */
@@ -182,6 +183,7 @@ static void turbo_small(struct geometry *g)
 /* Where the variant changes precision instead. Rows alone do the same; what the configuration says is the textbook's
  * alone. */
 static uint64_t (*wrong_start)(uint64_t start);
+static const struct sn_family *rightly; /* the family that the variant is made of */
 
 static uint64_t one_late(uint64_t start)
 {
@@ -208,12 +210,15 @@ static uint64_t at_whole_lanes(uint64_t start)
 
 static void misplace(const struct sennit_cache *cache)
 {
-    ((struct sn_delayed *)(uintptr_t)cache)->forms.start = wrong_start(cache->config.start);
+    bool window = rightly == &sn_family_window;
+    const struct sennit_cache_config *config = window ? &cache->config.inner[0] : &cache->config;
+    const struct sn_forms *f = window ? &sn_window_of(cache)->forms : &sn_delayed_of(cache)->forms;
+    ((struct sn_forms *)(uintptr_t)f)->start = wrong_start(config->start);
 }
 
 static sennit_status wrong_init(struct sennit_cache *cache, struct sennit_error *err)
 {
-    sennit_status status = sn_family_delayed.init(cache, err);
+    sennit_status status = rightly->init(cache, err);
     misplace(cache);
     return status;
 }
@@ -221,16 +226,16 @@ static sennit_status wrong_init(struct sennit_cache *cache, struct sennit_error 
 static uint64_t wrong_max_append(const struct sennit_cache *cache, uint32_t row)
 {
     misplace(cache);
-    return sn_family_delayed.max_append(cache, row);
+    return rightly->max_append(cache, row);
 }
 
 static sennit_status wrong_begin(struct sennit_cache *cache, struct sennit_error *err)
 {
     misplace(cache);
-    return sn_family_delayed.step_begin(cache, err);
+    return rightly->step_begin(cache, err);
 }
 
-static const char *delayed_spoil(unsigned variant, struct sn_family *family)
+const char *spoil_start(unsigned variant, struct sn_family *family, const struct sn_family *right)
 {
     static const struct {
         uint64_t (*start)(uint64_t start);
@@ -244,11 +249,17 @@ static const char *delayed_spoil(unsigned variant, struct sn_family *family)
     };
     if (variant == 0 || variant > SN_ARRAY_LEN(wrong))
         return NULL;
+    rightly = right;
     wrong_start = wrong[variant - 1].start;
     family->init = wrong_init;
     family->max_append = wrong_max_append;
     family->step_begin = wrong_begin;
     return wrong[variant - 1].what;
+}
+
+static const char *delayed_spoil(unsigned variant, struct sn_family *family)
+{
+    return spoil_start(variant, family, &sn_family_delayed);
 }
 
 /* ---- storage -------------------------------------------------------------------------------------------------- */
@@ -265,8 +276,7 @@ static void walk_delayed(const struct sennit_cache *cache, uint32_t row,
             CHECK(t->page[i]->data_bytes == paging->data_bytes);
 }
 
-/* Plain tokens in the canonical form of their codes. */
-static uint8_t *encode_canonical(const struct sn_forms *f, const uint8_t *plain, uint64_t n_tokens, size_t *n_bytes)
+uint8_t *changed_canonical(const struct sn_forms *f, const uint8_t *plain, uint64_t n_tokens, size_t *n_bytes)
 {
     const struct sn_paged *to = sn_paged_of(f->encoded);
     const struct sennit_cache_config *c = &f->plain->config;
@@ -307,7 +317,7 @@ static uint8_t *delayed_canonical(const struct sennit_cache *like, const struct 
     uint8_t *plain = kv_canonical(f->plain, spans, n_spans, n_tokens, n_bytes);
     if (n_tokens < f->start)
         return plain;
-    uint8_t *out = encode_canonical(f, plain, n_tokens, n_bytes);
+    uint8_t *out = changed_canonical(f, plain, n_tokens, n_bytes);
     free(plain);
     return out;
 }

@@ -17,6 +17,22 @@ static const struct sennit_cache_config stores[] = {
     {.family = "turboquant", .code = {.k_bits = 4, .v_bits = 2, .group = 32}},
 };
 
+/* Where rows change on their way through the window, and before and after it is full. */
+#define OVER(at, codes)                                                                                              \
+    {                                                                                                                \
+        .family = "delayed", .start = (at), .inner = (codes), .n_inner = 1                                           \
+    }
+static const struct sennit_cache_config changing[] = {
+    OVER(0, &stores[1]),  OVER(1, &stores[2]),  OVER(3, &stores[3]),   OVER(7, &stores[2]),   OVER(16, &stores[1]),
+    OVER(20, &stores[4]), OVER(33, &stores[2]), OVER(50, &stores[3]),  OVER(63, &stores[1]),  OVER(64, &stores[5]),
+    OVER(65, &stores[2]), OVER(90, &stores[4]), OVER(130, &stores[2]), OVER(257, &stores[1]),
+};
+
+static bool is_delayed(const struct sennit_cache_config *store)
+{
+    return strcmp(store->family, "delayed") == 0;
+}
+
 static bool is_rotated(const struct sennit_cache_config *store)
 {
     return strcmp(store->family, "turboquant") == 0;
@@ -25,6 +41,8 @@ static bool is_rotated(const struct sennit_cache_config *store)
 /* What head dimensions are multiples of; 0: no codes. */
 static uint32_t step_of(const struct sennit_cache_config *store)
 {
+    if (is_delayed(store))
+        return step_of(&store->inner[0]);
     return is_rotated(store) ? 64 : store->code.group;
 }
 
@@ -40,8 +58,9 @@ static struct geometry inner_geometry(const struct geometry *g)
     struct geometry inner = *g;
     inner.config.family = g->config.inner[0].family;
     inner.config.code = g->config.inner[0].code;
-    inner.config.inner = NULL;
-    inner.config.n_inner = 0;
+    inner.config.start = g->config.inner[0].start;
+    inner.config.inner = g->config.inner[0].inner;
+    inner.config.n_inner = g->config.inner[0].n_inner;
     inner.config.window.tokens = inner.config.window.slack = inner.config.window.n_kept = 0;
     return inner;
 }
@@ -101,26 +120,30 @@ static double twin_attend(const struct twin *t, const float *q, uint32_t head, u
     return bound;
 }
 
-static const struct twin_ops twin_window = {
-    .create = twin_create,
-    .release = twin_release,
-    .append = twin_append,
-    .cut = twin_cut,
-    .attend = twin_attend,
-};
+static void twin_change(struct twin *t, bool changed)
+{
+    t->ops->change(t->inner, changed);
+}
+
+#define TWIN                                                                                                         \
+    .create = twin_create, .release = twin_release, .append = twin_append, .cut = twin_cut, .attend = twin_attend
+static const struct twin_ops twin_window = {TWIN};
+static const struct twin_ops twin_changing_window = {TWIN, .change = twin_change};
 
 /* ---- geometries ----------------------------------------------------------------------------------------------- */
 
-static void window_geometry(struct rng *rng, struct geometry *g, sennit_type type, bool large)
+static void stored_geometry(struct rng *rng, struct geometry *g, sennit_type type, bool large,
+                            const struct sennit_cache_config *inner)
 {
     static const uint32_t edges[] = {1, 2, 16, 63, 64, 65, 100, 128, 256, 300};
-    const struct sennit_cache_config *inner = &stores[rng_chance(rng, 60) ? 0 : rng_below(rng, SN_ARRAY_LEN(stores))];
-    uint32_t step = step_of(inner), most = is_rotated(inner) ? 2 : large ? 3 : 2;
+    bool turbo = is_rotated(is_delayed(inner) ? &inner->inner[0] : inner);
+    uint32_t step = step_of(inner), most = turbo ? 2 : large ? 3 : 2;
     kv_geometry(rng, g, type, large);
     g->config.inner = inner;
     g->config.n_inner = 1;
     if (step > 0) {
-        g->config.k_type = g->config.v_type = 0;
+        if (!is_delayed(inner))
+            g->config.k_type = g->config.v_type = 0;
         g->config.d_k = step * (1 + rng_below(rng, most));
         g->config.d_v = step * (1 + rng_below(rng, most));
     }
@@ -130,6 +153,16 @@ static void window_geometry(struct rng *rng, struct geometry *g, sennit_type typ
     g->config.window.n_kept = rng_chance(rng, 50)   ? 0
                               : rng_chance(rng, 70) ? 1 + rng_below(rng, 8)
                                                     : rng_below(rng, 150);
+}
+
+static void window_geometry(struct rng *rng, struct geometry *g, sennit_type type, bool large)
+{
+    stored_geometry(rng, g, type, large, &stores[rng_chance(rng, 60) ? 0 : rng_below(rng, SN_ARRAY_LEN(stores))]);
+}
+
+static void changing_geometry(struct rng *rng, struct geometry *g, sennit_type type, bool large)
+{
+    stored_geometry(rng, g, type, large, &changing[rng_below(rng, SN_ARRAY_LEN(changing))]);
 }
 
 static void window_tiny(struct rng *rng, struct geometry *g)
@@ -148,6 +181,13 @@ static void window_small(struct geometry *g)
     g->config.window.slack = 50;
     g->config.window.n_kept = 70;
     g->config.max_span = 1100;
+}
+
+static void changing_small(struct geometry *g)
+{
+    static const struct sennit_cache_config at_50 = OVER(50, &stores[2]);
+    window_small(g);
+    g->config.inner = &at_50;
 }
 
 /* ---- wrong variants ------------------------------------------------------------------------------------------- */
@@ -226,31 +266,30 @@ static void window_forget(const struct geometry *g, uint64_t n_tokens, uint8_t *
         memset(canonical + t * (n_bytes / n_tokens), 0, n_bytes / n_tokens);
 }
 
-/* Bytes of one token in the storing family's canonical form. */
-static size_t blank_token_bytes(const struct sn_window *c, const struct tested_family *inner)
+/* Bytes of one token in the form's canonical form. */
+static size_t blank_token_bytes(const struct sennit_cache *form)
 {
-    const struct sn_paged *paged = sn_paged_of(c->inner);
+    const struct sn_paged *paged = sn_paged_of(form);
     uint8_t *blank = must(calloc(1, paged->paging.data_bytes));
     struct sennit_span_view page[8];
     size_t bytes;
-    paged->ops->views(c->inner, blank, 0, 0, 1, page);
-    free(inner->canonical(c->inner, page, paged->ops->n_views, 1, &bytes));
+    paged->ops->views(form, blank, 0, 0, 1, page);
+    free(find_tested(form->ops->name)->canonical(form, page, paged->ops->n_views, 1, &bytes));
     free(blank);
     return bytes;
 }
 
-/* Page by page as the storing family has it. */
-static uint8_t *window_canonical(const struct sennit_cache *like, const struct sennit_span_view *spans,
-                                 size_t n_spans, uint64_t n_tokens, size_t *n_bytes)
+/* Page by page as the form has it; what is gone is zeros. */
+static uint8_t *canonical_pages(const struct sennit_cache *form, const struct sennit_span_view *spans, size_t n_spans,
+                                uint64_t n_tokens, uint64_t *end, size_t *n_bytes)
 {
-    const struct sn_window *c = sn_window_of(like);
-    const struct tested_family *inner = stored_by(&like->config);
-    size_t n_views = sn_paged_of(c->inner)->ops->n_views, token_bytes = 0;
-    uint8_t *out = NULL;
-    uint64_t next = 0;
+    size_t n_views = sn_paged_of(form)->ops->n_views, token_bytes = blank_token_bytes(form);
+    uint8_t *out = must(calloc(n_tokens, token_bytes));
+    *n_bytes = n_tokens * token_bytes;
+    *end = 0;
     for (size_t i = 0; i < n_spans; i += n_views) {
         struct sennit_span_view page[8];
-        CHECK(n_views <= SN_ARRAY_LEN(page) && i + n_views <= n_spans && spans[i].pos >= next);
+        CHECK(n_views <= SN_ARRAY_LEN(page) && i + n_views <= n_spans && spans[i].pos >= *end);
         uint64_t pos = spans[i].pos, n = spans[i].n_tokens;
         for (size_t v = 0; v < n_views; v++) {
             page[v] = spans[i + v];
@@ -258,38 +297,50 @@ static uint8_t *window_canonical(const struct sennit_cache *like, const struct s
             page[v].pos = 0;
         }
         size_t bytes;
-        uint8_t *part = inner->canonical(c->inner, page, n_views, n, &bytes);
-        token_bytes = bytes / n;
-        if (!out)
-            out = must(calloc(n_tokens, token_bytes));
+        uint8_t *part = find_tested(form->ops->name)->canonical(form, page, n_views, n, &bytes);
+        CHECK(bytes == n * token_bytes);
         memcpy(out + pos * token_bytes, part, bytes);
         free(part);
-        next = pos + n;
+        *end = pos + n;
     }
-    CHECK(next == n_tokens || like->config.window.tokens == 1);
-    if (!out && n_tokens > 0) { /* a window of one, trimmed: the next query sees itself only */
-        token_bytes = blank_token_bytes(c, inner);
-        out = must(calloc(n_tokens, token_bytes));
+    return out;
+}
+
+static uint8_t *window_canonical(const struct sennit_cache *like, const struct sennit_span_view *spans,
+                                 size_t n_spans, uint64_t n_tokens, size_t *n_bytes)
+{
+    const struct sn_forms *f = &sn_window_of(like)->forms;
+    bool plain = !f->encoded || (n_spans == 0 ? n_tokens < f->start : spans[0].type == f->plain->config.k_type);
+    uint64_t end;
+    *n_bytes = 0;
+    if (n_tokens == 0)
+        return NULL;
+    uint8_t *out = canonical_pages(plain ? f->plain : f->encoded, spans, n_spans, n_tokens, &end, n_bytes);
+    CHECK(end == n_tokens || like->config.window.tokens == 1); /* one, trimmed: the next query sees itself only */
+    if (plain && f->encoded && n_tokens >= f->start) {         /* as it is about to be */
+        uint8_t *changed = changed_canonical(f, out, n_tokens, n_bytes);
+        free(out);
+        out = changed;
     }
-    *n_bytes = n_tokens * token_bytes;
-    if (out) {
-        struct geometry g = {.config = like->config};
-        window_forget(&g, n_tokens, out, *n_bytes);
-    }
+    struct geometry g = {.config = like->config};
+    window_forget(&g, n_tokens, out, *n_bytes);
     return out;
 }
 
 static void walk_lists(const struct sennit_cache *cache, uint32_t row,
                        void (*visit)(void *ctx, const void *p, size_t bytes), void *ctx)
 {
-    const struct sn_page_list *list = cache->rows[row].store;
-    const struct sn_paging *paging = sn_window_of(cache)->listing.paging;
+    const struct sn_row *r = &cache->rows[row];
+    const struct sn_page_list *list = r->store;
+    const struct sn_paging *paging = &sn_paged_of(sn_form(&sn_window_of(cache)->forms, r))->paging;
     if (!list)
         return;
     visit(ctx, list, sn_list_bytes(list->cap));
-    for (uint32_t i = 0; i < list->n_pages; i++)
+    for (uint32_t i = 0; i < list->n_pages; i++) {
         visit(ctx, list->page[i], sn_page_cost(list->page[i]));
-    uint64_t pages = sn_pages_of(paging, cache->rows[row].n_tokens);
+        CHECK(list->page[i]->data_bytes == paging->data_bytes); /* all of one form */
+    }
+    uint64_t pages = sn_pages_of(paging, r->n_tokens);
     if (!cache->step.open) /* no page beyond the row's end */
         CHECK(list->n_pages == (pages <= list->n_kept ? pages : list->n_kept + (pages - list->first)));
 }
@@ -305,19 +356,32 @@ static void open_banded(struct sennit_cache **out, struct sennit_pool *pool, str
     (*out)->shape.n_kept = band.n_kept;
 }
 
+/* Variants 1 .. 5 change elsewhere, the others are the window's. */
+static const char *changing_spoil(unsigned variant, struct sn_family *family)
+{
+    return variant <= 5 ? spoil_start(variant, family, &sn_family_window) : window_spoil(variant - 5, family);
+}
+
+/* The second oracle is whatever stores the pages: open_oracle says. */
+#define COMMON                                                                                                       \
+    .family = "window", .tiny = window_tiny, .paged = true, .bounded_spans = true, .retention = window_retention,    \
+    .forget = window_forget, .oracles = {"window", "plain"}, .open_oracle = open_banded, .walk = walk_lists,         \
+    .canonical = window_canonical
+
 const struct tested_family tested_window = {
     .name = "window",
     .twin = &twin_window,
     .geometry = window_geometry,
     .small = window_small,
-    .tiny = window_tiny,
-    .paged = true,
-    .bounded_spans = true,
-    .retention = window_retention,
-    .forget = window_forget,
     .spoil = window_spoil,
-    .oracles = {"window", "plain"}, /* or whatever stores the pages: open_oracle says */
-    .open_oracle = open_banded,
-    .walk = walk_lists,
-    .canonical = window_canonical,
+    COMMON,
+};
+const struct tested_family tested_window_delayed = {
+    .name = "window-delayed",
+    .twin = &twin_changing_window,
+    .geometry = changing_geometry,
+    .small = changing_small,
+    .spoil = changing_spoil,
+    .changes_precision = true,
+    COMMON,
 };

@@ -269,7 +269,7 @@ static void chunks_above_the_window_are_bounded(void **state)
             f.g.config.round_depth = 0;
             uint32_t total = 1800;
             struct sennit_cache *c = serial(&f, 1, 0), *all = everything(&f, 1, total);
-            const struct sn_window *window = sn_window_of(c);
+            const struct sn_window_form *window = &sn_window_of(c)->plain;
             uint64_t others = sennit_pool_bytes(f.pool), list = sn_list_bytes(window->listing.cap);
             uint64_t page = sn_page_bytes(window->listing.paging), size = shapes[s].page_tokens;
             uint64_t bound = shapes[s].window + shapes[s].slack + chunks[k] + 2 * size; /* positions */
@@ -485,7 +485,7 @@ static void clones_are_references(void **state)
     open_fixture(&f, 100, 10, 20, 16);
     for (uint32_t n = 199; n < 217; n++) {
         struct sennit_cache *c = serial(&f, 1, n), *copy;
-        const struct sn_listing *g = &sn_window_of(c)->listing;
+        const struct sn_listing *g = &sn_window_of(c)->plain.listing;
         uint64_t before = sennit_pool_bytes(f.pool), list = sn_list_bytes(g->cap), page = sn_page_bytes(g->paging);
         OK(sennit_cache_clone(c, 0, &copy, err));
         assert_int_equal(sennit_pool_bytes(f.pool), before);
