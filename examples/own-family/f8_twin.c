@@ -16,15 +16,15 @@ struct rounding {
     double largest;
 };
 
-static struct rounding rounding_of(const struct sennit_cache_config *config)
+static struct rounding rounding_of(const struct sennit_family_geometry *g)
 {
-    if (strcmp(config->external->name, "f8-e5m2") == 0)
+    if (g->ctx == f8_e5m2.ctx)
         return (struct rounding){2, -14, 57344};
     return (struct rounding){3, -6, 448};
 }
 
 struct twin {
-    const struct sennit_cache_config *config;
+    const struct sennit_family_geometry *g;
     uint32_t group;
     uint64_t n, room;
     double *k, *v; /* [n][n_kv_heads * d], rounded */
@@ -37,10 +37,10 @@ static void *enough(void *p)
     return p;
 }
 
-static void *twin_create(const struct sennit_cache_config *config, uint32_t group)
+static void *twin_create(const struct sennit_family_geometry *g, uint32_t group)
 {
     struct twin *t = enough(calloc(1, sizeof *t));
-    t->config = config;
+    t->g = g;
     t->group = group;
     return t;
 }
@@ -67,8 +67,8 @@ static double rounded(struct rounding r, float x)
 static void twin_append(void *twin, const float *k, const float *v)
 {
     struct twin *t = twin;
-    struct rounding r = rounding_of(t->config);
-    size_t nk = (size_t)t->config->n_kv_heads * t->config->d_k, nv = (size_t)t->config->n_kv_heads * t->config->d_v;
+    struct rounding r = rounding_of(t->g);
+    size_t nk = (size_t)t->g->n_kv_heads * t->g->d_k, nv = (size_t)t->g->n_kv_heads * t->g->d_v;
     if (t->n == t->room) {
         t->room = t->room * 2 + 16;
         t->k = enough(realloc(t->k, t->room * nk * sizeof *t->k));
@@ -90,25 +90,25 @@ static void twin_cut(void *twin, uint64_t n_tokens)
 static double twin_attend(const void *twin, const struct sennit_twin_query *query, double *out)
 {
     const struct twin *t = twin;
-    size_t d_k = t->config->d_k, d_v = t->config->d_v, heads = t->config->n_kv_heads, head = query->head / t->group;
+    size_t d_k = t->g->d_k, d_v = t->g->d_v, heads = t->g->n_kv_heads, head = query->head / t->group;
     return sennit_textbook_attend(query, d_k, d_v, t->k + head * d_k, heads * d_k, t->v + head * d_v, heads * d_v,
                                   out);
 }
 
 /* ---- a stored token -------------------------------------------------------------------------------------------- */
 
-static size_t token_bytes(const struct sennit_cache_config *config)
+static size_t token_bytes(const struct sennit_family_geometry *g)
 {
-    return (size_t)config->n_kv_heads * (config->d_k + config->d_v);
+    return (size_t)g->n_kv_heads * (g->d_k + g->d_v);
 }
 
 /* Its keys, head after head, then its values. */
-static void token(const struct sennit_cache_config *config, const struct sennit_span_view *spans, uint32_t slot,
+static void token(const struct sennit_family_geometry *g, const struct sennit_span_view *spans, uint32_t slot,
                   uint8_t *out)
 {
     for (int i = 0; i < 2; i++) {
-        size_t d = i ? config->d_v : config->d_k, head_bytes = spans[i].n_bytes / config->n_kv_heads;
-        for (size_t h = 0; h < config->n_kv_heads; h++, out += d)
+        size_t d = i ? g->d_v : g->d_k, head_bytes = spans[i].n_bytes / g->n_kv_heads;
+        for (size_t h = 0; h < g->n_kv_heads; h++, out += d)
             memcpy(out, (const uint8_t *)spans[i].data + h * head_bytes + slot * d, d);
     }
 }

@@ -35,14 +35,14 @@ struct sennit_conformance {
 
     /* Geometries. The suite draws heads (1 to 8), groups (1 to 8), head dimensions (1 to 256) and page sizes, small
      * ones in nine draws of ten; dimensions are multiples of d_multiple (0 = any). With SENNIT_FIELDS_TYPES k_type
-     * and v_type are one of F32, F16, BF16. geometry may change what was drawn, and sets code.*; it depends on its
-     * arguments alone. Afterwards the suite may lower heads and dimensions (to multiples of d_multiple). NULL: they
-     * stay as drawn. */
+     * and v_type are one of F32, F16, BF16. geometry may change the heads, dimensions and types that were drawn, and
+     * sets k_bits, v_bits and group; it depends on its arguments alone. Afterwards the suite may lower heads and
+     * dimensions (to multiples of d_multiple). NULL: they stay as drawn. */
     uint32_t d_multiple;
-    void (*geometry)(uint64_t random, struct sennit_cache_config *config);
+    void (*geometry)(uint64_t random, struct sennit_family_geometry *g);
 
     /* The textbook twin: one row, all its tokens in a list. It shares no code with the family. */
-    void *(*create)(const struct sennit_cache_config *config, uint32_t group); /* config is borrowed; never NULL */
+    void *(*create)(const struct sennit_family_geometry *g, uint32_t group); /* g is borrowed; never NULL */
     void (*release)(void *twin);
     void (*append)(void *twin, const float *k,
                    const float *v);             /* [n_kv_heads][d_k], [n_kv_heads][d_v] of one token */
@@ -52,10 +52,10 @@ struct sennit_conformance {
      * keys and values in double. */
     double (*attend)(const void *twin, const struct sennit_twin_query *query, double *out);
 
-    /* One token's stored state in a form that does not depend on the page size: token_bytes(config) bytes, out of the
+    /* One token's stored state in a form that does not depend on the page size: token_bytes(g) bytes, out of the
      * spans of its page (family->n_spans, in their order) and its slot in it. No two states may look the same. */
-    size_t (*token_bytes)(const struct sennit_cache_config *config);
-    void (*token)(const struct sennit_cache_config *config, const struct sennit_span_view *spans, uint32_t slot,
+    size_t (*token_bytes)(const struct sennit_family_geometry *g);
+    void (*token)(const struct sennit_family_geometry *g, const struct sennit_span_view *spans, uint32_t slot,
                   uint8_t *out);
 
     /* Wrong families of the same name, which the twin alone must catch (--wrong N): variant 1, 2 ... and in *what the

@@ -79,9 +79,9 @@ static void load_neighbour(const geometry *g, const struct sennit_family_chunk *
 
 /* ---- never reached --------------------------------------------------------------------------------------------- */
 
-static void *twin_create(const struct sennit_cache_config *config, uint32_t group)
+static void *twin_create(const geometry *g, uint32_t group)
 {
-    (void)config, (void)group;
+    (void)g, (void)group;
     return NULL;
 }
 
@@ -106,16 +106,15 @@ static double twin_attend(const void *twin, const struct sennit_twin_query *quer
     return 0;
 }
 
-static size_t token_bytes(const struct sennit_cache_config *config)
+static size_t token_bytes(const geometry *g)
 {
-    (void)config;
+    (void)g;
     return 1;
 }
 
-static void token(const struct sennit_cache_config *config, const struct sennit_span_view *spans, uint32_t slot,
-                  uint8_t *out)
+static void token(const geometry *g, const struct sennit_span_view *spans, uint32_t slot, uint8_t *out)
 {
-    (void)config, (void)spans, (void)slot, (void)out;
+    (void)g, (void)spans, (void)slot, (void)out;
 }
 
 /* ---- the list -------------------------------------------------------------------------------------------------- */

@@ -16,6 +16,7 @@ static struct {
 
 struct twin {
     const struct geometry *g;
+    struct sennit_family_geometry its_g;
     void *its;
     float *k, *v; /* of one token */
 };
@@ -27,7 +28,8 @@ static struct twin *twin_create(const struct geometry *g)
     t->g = g;
     t->k = must(malloc((size_t)c->n_kv_heads * c->d_k * sizeof *t->k));
     t->v = must(malloc((size_t)c->n_kv_heads * c->d_v * sizeof *t->v));
-    t->its = outside.it->create(c, g->group);
+    t->its_g = sn_external_geometry(c);
+    t->its = outside.it->create(&t->its_g, g->group);
     if (!t->its)
         die("%s: create gave no twin", outside.tested.name);
     return t;
@@ -93,8 +95,18 @@ static void outside_geometry(struct rng *rng, struct geometry *g, sennit_type ty
     c->d_k = up_to_multiple(c->d_k);
     c->d_v = up_to_multiple(c->d_v);
     uint64_t random = rng_next(rng);
-    if (outside.it->geometry)
-        outside.it->geometry(random, c);
+    if (!outside.it->geometry)
+        return;
+    struct sennit_family_geometry its = sn_external_geometry(c);
+    outside.it->geometry(random, &its);
+    c->n_kv_heads = its.n_kv_heads;
+    c->d_k = its.d_k;
+    c->d_v = its.d_v;
+    c->k_type = its.k_type;
+    c->v_type = its.v_type;
+    c->code.k_bits = its.k_bits;
+    c->code.v_bits = its.v_bits;
+    c->code.group = its.group;
 }
 
 static void walk_outside(const struct sennit_cache *cache, uint32_t row,
@@ -106,8 +118,8 @@ static void walk_outside(const struct sennit_cache *cache, uint32_t row,
 static uint8_t *outside_canonical(const struct sennit_cache *like, const struct sennit_span_view *spans,
                                   size_t n_spans, uint64_t n_tokens, size_t *n_bytes)
 {
-    const struct sennit_cache_config *c = &like->config;
-    size_t bytes = outside.it->token_bytes(c), n = outside.used->n_spans;
+    struct sennit_family_geometry g = sn_external_geometry(&like->config);
+    size_t bytes = outside.it->token_bytes(&g), n = outside.used->n_spans;
     uint64_t next = 0;
     *n_bytes = n_tokens * bytes;
     if (n_tokens == 0)
@@ -119,7 +131,7 @@ static uint8_t *outside_canonical(const struct sennit_cache *like, const struct 
             CHECK(spans[i + k].pos == next && spans[i + k].n_tokens == spans[i].n_tokens);
         for (uint32_t slot = 0; slot < spans[i].n_tokens; slot++, next++) {
             CHECK(next < n_tokens);
-            outside.it->token(c, spans + i, slot, out + next * bytes);
+            outside.it->token(&g, spans + i, slot, out + next * bytes);
         }
     }
     CHECK(next == n_tokens);
