@@ -32,6 +32,15 @@ static void moving(struct geometry *g)
     g->config.window.n_kept = 0;
 }
 
+static void moving_changing(struct geometry *g)
+{
+    static const struct sennit_cache_config late = {
+        .family = "delayed", .start = 18, .inner = &coded_store, .n_inner = 1};
+    moving(g);
+    g->config.window.n_kept = 2;
+    g->config.inner = &late;
+}
+
 static void moving_codes(struct geometry *g)
 {
     moving(g);
@@ -82,6 +91,7 @@ static const struct kind further[] = {
     {"turboquant, 2 bits", "turboquant", two_bits},
     {"window of rotated codes", "window", moving_rotated},
     {"affine, 4 bits", "affine", four_bits},
+    {"window that moves, then changes", "window-delayed", moving_changing},
     {"window that moves", "window", moving},
     {"window of codes, 3 kept", "window", moving_codes},
     {"mla, coded", "mla", coded_latent},
