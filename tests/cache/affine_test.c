@@ -1,13 +1,10 @@
 /* What affine codes have to get right beyond what every family has: the textbook finds wrong arithmetic that solo
  * replay cannot see, grouped heads work in any batch, and geometries that cannot be are refused at creation. */
 #include <math.h>
-#include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <cmocka.h>
 
-#include "cache/harness.h"
-#include "cache/twin.h"
+#include "cache/coded_bench.h"
 #include "tensor/traits.h"
 
 static struct sennit_cache_config config_of(uint32_t n_kv_heads, uint32_t d, uint32_t k_bits, uint32_t v_bits,
@@ -100,35 +97,6 @@ static void with_neighbours_scale(const struct sn_attn_affine_args *a)
 /* ---- rows against the textbook ----------------------------------------------------------------------------------
  * */
 
-struct bench {
-    struct sennit_pool *pool;
-    struct geometry g;
-    struct sn_kernels table;
-};
-
-static void open_bench(struct bench *b, struct sennit_cache_config config, uint32_t group)
-{
-    *b = (struct bench){.g = {.config = config, .group = group, .scale = 1.0f / sqrtf((float)config.d_k)}};
-    OK(sennit_pool_create(&b->pool, NULL, err));
-    sn_cache_pool_set_poison(b->pool, true);
-    b->table = *b->pool->kernels;
-}
-
-static float *feed(struct bench *b, struct sennit_cache *c, uint32_t row, const uint64_t *tokens, uint32_t n)
-{
-    float *out = must(malloc(n * (size_t)n_heads_of(&b->g) * b->g.config.d_v * sizeof *out));
-    struct work_span span = {.row = row, .tokens = tokens, .n_tokens = n, .out = out};
-    struct step_options options = {0};
-    OK(run_step(c, &b->g, &span, 1, &options, err));
-    return out;
-}
-
-/* Largest error of the last token's outputs as a share of the textbook's bound. */
-static double worst_share(const struct bench *b, const uint64_t *tokens, uint32_t n, const float *out)
-{
-    return textbook_share(find_tested("affine")->twin, &b->g, tokens, n, out);
-}
-
 /* 300 tokens at once, and the same in two pieces: equal bits, and how far from the textbook. */
 static double share_of(struct bench *b)
 {
@@ -171,7 +139,7 @@ static void the_textbook_finds_wrong_arithmetic(void **state)
     };
     for (uint32_t bits = 4; bits <= 8; bits += 4) {
         struct bench b;
-        open_bench(&b, config_of(2, 64, bits, bits, 32), 2);
+        open_bench(&b, config_of(2, 64, bits, bits, 32), 2, NULL);
         double share = share_of(&b);
         assert_true(share < 1);
         right = b.pool->kernels;
@@ -192,44 +160,6 @@ static void the_textbook_finds_wrong_arithmetic(void **state)
 
 /* ---- what others met ------------------------------------------------------------------------------------------- */
 
-/* Row r of a batch has `longest` tokens less 7 r, at least 1. */
-static uint32_t length_of(uint32_t longest, uint32_t r)
-{
-    return longest > 7 * r ? longest - 7 * r : 1;
-}
-
-/* B rows of unequal lengths in one step: each within the textbook's bound and to the bit as alone. */
-static void batch_case(struct bench *b, uint32_t n_rows, uint32_t longest)
-{
-    enum { MOST = 8, LONGEST = 130 };
-    static uint64_t tokens[MOST][LONGEST];
-    struct sennit_cache *batch, *rows[MOST];
-    struct work_span spans[MOST];
-    size_t width = (size_t)n_heads_of(&b->g) * b->g.config.d_v;
-    for (uint32_t r = 0; r < n_rows; r++) {
-        OK(sennit_cache_create(&rows[r], b->pool, &b->g.config, 1, err));
-        uint32_t n = length_of(longest, r);
-        for (uint32_t i = 0; i < n; i++)
-            tokens[r][i] = 5000 * r + i;
-        spans[r] = (struct work_span){
-            .row = r, .tokens = tokens[r], .n_tokens = n, .out = must(malloc(n * width * sizeof(float)))};
-    }
-    OK(sennit_cache_create(&batch, b->pool, &b->g.config, 0, err));
-    OK(sennit_cache_merge_rows(batch, (const struct sennit_cache *const *)rows, n_rows, err));
-    struct step_options options = {0};
-    OK(run_step(batch, &b->g, spans, n_rows, &options, err));
-    for (uint32_t r = 0; r < n_rows; r++) {
-        uint32_t n = spans[r].n_tokens;
-        float *alone = feed(b, rows[r], 0, tokens[r], n);
-        assert_memory_equal(alone, spans[r].out, n * width * sizeof *alone);
-        assert_true(worst_share(b, tokens[r], n, spans[r].out + (n - 1) * width) < 1);
-        free(alone);
-        free(spans[r].out);
-        sennit_cache_dispose(&rows[r]);
-    }
-    sennit_cache_dispose(&batch);
-}
-
 /* Quantized keys with grouped heads for B >= 2 fell over a mask of the wrong shape. All of B, grouping and
  * length, against what the codes stand for. Rows of unequal length count nothing that is not theirs. */
 static void grouped_heads_in_batches(void **state)
@@ -242,10 +172,10 @@ static void grouped_heads_in_batches(void **state)
     for (size_t h = 0; h < SN_ARRAY_LEN(heads); h++) {
         struct bench b;
         uint32_t k_bits = h % 2 ? 4 : 8, v_bits = h < 2 ? 8 : 4, n_kv = heads[h].n_kv_heads;
-        open_bench(&b, config_of(n_kv, 64, k_bits, v_bits, h == 2 ? 64 : 32), heads[h].n_heads / n_kv);
+        open_bench(&b, config_of(n_kv, 64, k_bits, v_bits, h == 2 ? 64 : 32), heads[h].n_heads / n_kv, NULL);
         for (size_t i = 0; i < SN_ARRAY_LEN(batches); i++)
             for (size_t j = 0; j < SN_ARRAY_LEN(lengths); j++)
-                batch_case(&b, batches[i], lengths[j]);
+                batch_case(&b, batches[i], lengths[j], SN_K_COUNT);
         assert_int_equal(sennit_pool_bytes(b.pool), 0);
         sennit_pool_free(b.pool);
     }
@@ -257,7 +187,7 @@ static void only_own_tokens_count(void **state)
 {
     (void)state;
     struct bench b;
-    open_bench(&b, config_of(2, 32, 8, 8, 32), 4);
+    open_bench(&b, config_of(2, 32, 8, 8, 32), 4, NULL);
     size_t width = (size_t)n_heads_of(&b.g) * b.g.config.d_v;
     uint64_t text[200];
     double sum[2] = {0, 0};
@@ -373,7 +303,7 @@ static void faults_reach_the_output(void **state)
     static const float faults[] = {NAN, INFINITY, -INFINITY};
     for (size_t i = 0; i < 2 * SN_ARRAY_LEN(faults); i++) {
         struct bench b;
-        open_bench(&b, config_of(1, 32, 8, 8, 32), 1);
+        open_bench(&b, config_of(1, 32, 8, 8, 32), 1, NULL);
         struct sennit_cache *c;
         OK(sennit_cache_create(&c, b.pool, &b.g.config, 1, err));
         float k[3][32], v[3][32], q[3][32], out[3][32];

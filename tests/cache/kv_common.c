@@ -173,3 +173,26 @@ const char *kv_spoil(unsigned variant, struct sn_family *family)
     family->attend_plan = wrong_plan;
     return what[variant - 1];
 }
+
+uint8_t *coded_canonical(const struct sennit_cache_config *c, const struct coded_form *form,
+                         const struct sennit_span_view *spans, size_t n_spans, uint64_t n_tokens, size_t *n_bytes)
+{
+    *n_bytes = n_tokens * form->token_bytes;
+    if (n_tokens == 0)
+        return NULL;
+    uint8_t *out = must(calloc(n_tokens, form->token_bytes));
+    uint64_t next = 0;
+    CHECK(n_spans % form->n_names == 0);
+    for (size_t i = 0; i < n_spans; i += form->n_names) {
+        for (size_t k = 0; k < form->n_names; k++)
+            CHECK(strcmp(spans[i + k].name, form->names[k]) == 0 && spans[i + k].pos == next &&
+                  spans[i + k].n_tokens == spans[i].n_tokens);
+        uint8_t *at = out + next * form->token_bytes;
+        next += spans[i].n_tokens;
+        CHECK(next <= n_tokens);
+        form->copy(c, spans + i, true, at);
+        form->copy(c, spans + i + form->n_key, false, at + form->value_at);
+    }
+    CHECK(next == n_tokens);
+    return out;
+}

@@ -1,14 +1,11 @@
 /* What TurboQuant codes have to get right beyond what every family has: constants, sizes, every pair of bits on every
  * instruction set, groups at the edges, faults, and one rotation per query. */
 #include <math.h>
-#include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <cmocka.h>
 
-#include "cache/harness.h"
+#include "cache/coded_bench.h"
 #include "cache/turbo.h"
-#include "cache/twin.h"
 #include "kernel/turbo.h"
 #include "tensor/traits.h"
 
@@ -315,36 +312,6 @@ static void values_at_the_edges(void **state)
 /* ---- rows against the textbook -----------------------------------------------------------------------------------
  * */
 
-struct bench {
-    struct sennit_pool *pool;
-    struct geometry g;
-    struct sn_kernels table;
-};
-
-static void open_bench(struct bench *b, struct sennit_cache_config config, uint32_t group, const char *isa)
-{
-    struct sennit_pool_options options = {.isa = isa};
-    *b = (struct bench){.g = {.config = config, .group = group, .scale = 1.0f / sqrtf((float)config.d_k)}};
-    OK(sennit_pool_create(&b->pool, &options, err));
-    sn_cache_pool_set_poison(b->pool, true);
-    b->table = *b->pool->kernels;
-}
-
-static float *feed(struct bench *b, struct sennit_cache *c, uint32_t row, const uint64_t *tokens, uint32_t n)
-{
-    float *out = must(malloc(n * (size_t)n_heads_of(&b->g) * b->g.config.d_v * sizeof *out));
-    struct work_span span = {.row = row, .tokens = tokens, .n_tokens = n, .out = out};
-    struct step_options options = {0};
-    OK(run_step(c, &b->g, &span, 1, &options, err));
-    return out;
-}
-
-/* Largest error of the last token's outputs as a share of the textbook's bound. */
-static double worst_share(const struct bench *b, const uint64_t *tokens, uint32_t n, const float *out)
-{
-    return textbook_share(find_tested("turboquant")->twin, &b->g, tokens, n, out);
-}
-
 /* 290 tokens at once, in two segments; the share of the bound, and the outputs. */
 static float *run_alone(struct bench *b, double *share)
 {
@@ -484,48 +451,6 @@ static void the_textbook_finds_wrong_arithmetic(void **state)
 /* ---- batches -----------------------------------------------------------------------------------------------------
  * */
 
-/* Row r of a batch has `longest` tokens less 7 r, at least 1. */
-static uint32_t length_of(uint32_t longest, uint32_t r)
-{
-    return longest > 7 * r ? longest - 7 * r : 1;
-}
-
-/* B rows of unequal lengths in one step: each within the textbook's bound and to the bit as alone, each query of each
- * head rotated back once. */
-static void batch_case(struct bench *b, uint32_t n_rows, uint32_t longest)
-{
-    enum { MOST = 8, LONGEST = 130 };
-    static uint64_t tokens[MOST][LONGEST];
-    struct sennit_cache *batch, *rows[MOST];
-    struct work_span spans[MOST];
-    size_t width = (size_t)n_heads_of(&b->g) * b->g.config.d_v, n_queries = 0;
-    for (uint32_t r = 0; r < n_rows; r++) {
-        OK(sennit_cache_create(&rows[r], b->pool, &b->g.config, 1, err));
-        uint32_t n = length_of(longest, r);
-        for (uint32_t i = 0; i < n; i++)
-            tokens[r][i] = 5000 * r + i;
-        spans[r] = (struct work_span){
-            .row = r, .tokens = tokens[r], .n_tokens = n, .out = must(malloc(n * width * sizeof(float)))};
-        n_queries += n * n_heads_of(&b->g);
-    }
-    OK(sennit_cache_create(&batch, b->pool, &b->g.config, 0, err));
-    OK(sennit_cache_merge_rows(batch, (const struct sennit_cache *const *)rows, n_rows, err));
-    struct step_options options = {0};
-    uint64_t before = b->pool->calls[0].n[SN_K_turbo_rotate];
-    OK(run_step(batch, &b->g, spans, n_rows, &options, err));
-    assert_int_equal(b->pool->calls[0].n[SN_K_turbo_rotate] - before, n_queries);
-    for (uint32_t r = 0; r < n_rows; r++) {
-        uint32_t n = spans[r].n_tokens;
-        float *alone = feed(b, rows[r], 0, tokens[r], n);
-        assert_memory_equal(alone, spans[r].out, n * width * sizeof *alone);
-        assert_true(worst_share(b, tokens[r], n, spans[r].out + (n - 1) * width) < 1);
-        free(alone);
-        free(spans[r].out);
-        sennit_cache_dispose(&rows[r]);
-    }
-    sennit_cache_dispose(&batch);
-}
-
 /* Quantized keys with grouped heads for B >= 2 have fallen over masks of the wrong shape elsewhere. */
 static void grouped_heads_in_batches(void **state)
 {
@@ -540,7 +465,7 @@ static void grouped_heads_in_batches(void **state)
         open_bench(&b, config_of(n_kv, 64, heads[h].k_bits, heads[h].v_bits), heads[h].n_heads / n_kv, NULL);
         for (size_t i = 0; i < SN_ARRAY_LEN(batches); i++)
             for (size_t j = 0; j < SN_ARRAY_LEN(lengths); j++)
-                batch_case(&b, batches[i], lengths[j]);
+                batch_case(&b, batches[i], lengths[j], SN_K_turbo_rotate);
         assert_int_equal(sennit_pool_bytes(b.pool), 0);
         sennit_pool_free(b.pool);
     }

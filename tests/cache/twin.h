@@ -129,6 +129,15 @@ struct sn_forms;
 uint8_t *changed_canonical(const struct sn_forms *f, const uint8_t *plain, uint64_t n_tokens, size_t *n_bytes);
 /* Wrong variants 1 .. 5 of families whose rows change: where they do so. */
 const char *spoil_start(unsigned variant, struct sn_family *family, const struct sn_family *right);
+/* Of families of codes: pages of n_names spans each, the first n_key of them the key's. copy puts a page part, whose
+ * spans s points to, into the records of its tokens, token_bytes apart; a value's begin at value_at. */
+struct coded_form {
+    const char *const *names;
+    size_t n_names, n_key, token_bytes, value_at;
+    void (*copy)(const struct sennit_cache_config *c, const struct sennit_span_view *s, bool key, uint8_t *out);
+};
+uint8_t *coded_canonical(const struct sennit_cache_config *c, const struct coded_form *form,
+                         const struct sennit_span_view *spans, size_t n_spans, uint64_t n_tokens, size_t *n_bytes);
 /* What a store of that type makes of x: f32, f16 or bf16, by arithmetic. */
 double stored_as(float x, sennit_type type);
 

@@ -309,24 +309,8 @@ static uint8_t *affine_canonical(const struct sennit_cache *like, const struct s
 {
     static const char *const names[] = {"key", "key_scale", "key_bias", "value", "value_scale", "value_bias"};
     const struct sennit_cache_config *c = &like->config;
-    *n_bytes = n_tokens * token_bytes(c);
-    if (n_tokens == 0)
-        return NULL;
-    uint8_t *out = must(calloc(n_tokens, token_bytes(c)));
-    uint64_t next = 0;
-    CHECK(n_spans % 6 == 0);
-    for (size_t i = 0; i < n_spans; i += 6) {
-        for (size_t k = 0; k < 6; k++)
-            CHECK(strcmp(spans[i + k].name, names[k]) == 0 && spans[i + k].pos == next &&
-                  spans[i + k].n_tokens == spans[i].n_tokens);
-        uint8_t *at = out + next * token_bytes(c);
-        next += spans[i].n_tokens;
-        CHECK(next <= n_tokens);
-        copy_part(c, spans + i, true, at);
-        copy_part(c, spans + i + 3, false, at + c->n_kv_heads * head_bytes(c, true));
-    }
-    CHECK(next == n_tokens);
-    return out;
+    struct coded_form form = {names, 6, 3, token_bytes(c), c->n_kv_heads * head_bytes(c, true), copy_part};
+    return coded_canonical(c, &form, spans, n_spans, n_tokens, n_bytes);
 }
 
 const struct tested_family tested_affine = {
