@@ -4,7 +4,7 @@
  *             [FAMILY ...]
  *
  * FAMILY: plain:f32, plain:f16, plain:bf16, affine:BITS[/VALUE_BITS][:GROUP], for example affine:8, affine:8/4:64, or
- * turboquant:BITS[/VALUE_BITS], for example turboquant:8/3.
+ * turboquant:BITS[/VALUE_BITS], for example turboquant:8/3; padded:TYPE as plain:TYPE.
  * Default: plain:f16 affine:8 affine:4. The first one is what the others are compared with.
  *
  * Every family holds `layers` caches of `rows` rows at `context` tokens. A round reads all layers of the first
@@ -88,9 +88,9 @@ static bool parse_coded(const char *family, const char *rest, struct sennit_cach
     return end != rest && *end == 0;
 }
 
-static bool parse_plain(const char *rest, struct sennit_cache_config *c)
+static bool parse_typed(const char *family, const char *rest, struct sennit_cache_config *c)
 {
-    c->family = "plain";
+    c->family = family;
     if (strcmp(rest, "f32") == 0)
         c->k_type = SENNIT_F32;
     else if (strcmp(rest, "f16") == 0)
@@ -106,7 +106,8 @@ static bool parse_plain(const char *rest, struct sennit_cache_config *c)
 static struct sennit_cache_config config_of(const char *name)
 {
     struct sennit_cache_config c = {.n_kv_heads = opt.kv_heads, .d_k = opt.dim, .d_v = opt.dim, .max_span = SPAN};
-    bool ok = strncmp(name, "plain:", 6) == 0         ? parse_plain(name + 6, &c)
+    bool ok = strncmp(name, "plain:", 6) == 0         ? parse_typed("plain", name + 6, &c)
+              : strncmp(name, "padded:", 7) == 0      ? parse_typed("padded", name + 7, &c)
               : strncmp(name, "affine:", 7) == 0      ? parse_coded("affine", name + 7, &c)
               : strncmp(name, "turboquant:", 11) == 0 ? parse_coded("turboquant", name + 11, &c)
                                                       : false;
