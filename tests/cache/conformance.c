@@ -583,17 +583,26 @@ static const struct op ops[] = {
     {"misuse", 2, op_misuse},   {"publish", 2, op_publish},
 };
 
-static uint32_t run_op(struct world *w)
+/* By weight; families that know more of prefill maintenance do it more often. */
+static uint32_t draw_op(struct world *w)
 {
-    for (;;) {
-        uint32_t i = 0, at = rng_below(&w->rng, 100);
-        if (w->family->changes_precision && rng_chance(&w->rng, 4)) /* families that know more of it */
-            at = 97;
+    uint32_t i = 0, at = rng_below(&w->rng, 100);
+    if (w->family->changes_precision && rng_chance(&w->rng, 4))
+        while (ops[i].run != op_prefill)
+            i++;
+    else
         for (; at >= ops[i].weight; i++)
             at -= ops[i].weight;
-        if (ops[i].run(w))
-            return i;
-    }
+    return i;
+}
+
+static uint32_t run_op(struct world *w)
+{
+    uint32_t i;
+    do
+        i = draw_op(w);
+    while (!ops[i].run(w));
+    return i;
 }
 
 static void check_all(struct world *w, bool everything)
