@@ -10,7 +10,7 @@
  *     struct sennit_cache_config config = {.external = &my_family, .n_kv_heads = 8, .d_k = 64, .d_v = 64};
  *
  * So it goes through sennit_cache_create, through sennit_engine_create (sennit_engine_options.cache_external), and as
- * the inner family of a "window" (inner[0].external).
+ * the inner family of a "window" or of "delayed" (inner[0].external).
  *
  * Lifetime: the struct and what it points to are borrowed, and must stay as they are until every cache, donor and
  * engine made with them is gone. A static const struct is right.

@@ -159,6 +159,39 @@ static void windows_are_free(void **state)
     }
 }
 
+/* Plain until 50 positions, then the outsider's pages; alone, and as the pages of a window. */
+static void precision_can_change_to_it(void **state)
+{
+    (void)state;
+    static const struct sennit_cache_config raw_form = {.external = &raw_family};
+    static const struct sennit_cache_config delayed = {
+        .family = "delayed", .start = 50, .inner = &raw_form, .n_inner = 1};
+    static const struct sennit_cache_config plain = {.family = "plain"};
+    for (int windowed = 0; windowed < 2; windowed++) {
+        struct pair p;
+        open_pair(&p, 16, false);
+        for (int i = 0; i < 2; i++) {
+            struct sennit_cache_config *c = &p.g[i].config;
+            c->family = windowed ? "window" : i ? "delayed" : "plain";
+            c->external = NULL;
+            c->window.tokens = windowed ? 70 : 0;
+            c->start = !windowed && i ? 50 : 0;
+            c->inner = windowed ? i ? &delayed : &plain : i ? &raw_form : NULL;
+            c->n_inner = windowed || i ? 1 : 0;
+        }
+        create_pair(&p);
+        feed_both(&p, 0, 1, 50);
+        feed_both(&p, 0, 100, 3);
+        assert_int_equal(sennit_cache_minimum_reusable_offset(p.c[1], 0), 50);
+        join_both(&p, 1000, 20);
+        feed_both(&p, 1, 2000, 30);
+        feed_both(&p, 1, 3000, 130);
+        feed_both(&p, 0, 4000, 90);
+        assert_non_null(strstr(sennit_cache_signature(p.c[1]), "delayed 50 / plain F32 / raw as it comes kv 2"));
+        close_pair(&p);
+    }
+}
+
 /* ---- donors, saved rows --------------------------------------------------------------------------------------- */
 
 static void donors_outlive_their_source(void **state)
@@ -453,6 +486,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gives_the_bits_of_plain),
         cmocka_unit_test(windows_are_free),
+        cmocka_unit_test(precision_can_change_to_it),
         cmocka_unit_test(donors_outlive_their_source),
         cmocka_unit_test(rows_are_saved),
         cmocka_unit_test(broken_structs_are_refused),
