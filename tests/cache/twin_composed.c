@@ -105,8 +105,8 @@ static bool fresh;
 
 static void draw_any(struct rng *rng, struct geometry *g, sennit_type type, bool large)
 {
-    static const char *const families[] = {"plain",   "affine",  "turboquant",         "window", "mla", "mla-dsa",
-                                           "delayed", "delayed", "delayed-turboquant", "naive"};
+    static const char *const families[] = {"plain",   "affine",  "turboquant",         "window", "mla",   "mla-dsa",
+                                           "delayed", "delayed", "delayed-turboquant", "naive",  "padded"};
     uint64_t start = UINT64_MAX;
     uint32_t n = large ? 1 + rng_below(rng, 2) : 1 + rng_below(rng, 3);
     *g = (struct geometry){0};

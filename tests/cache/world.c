@@ -327,13 +327,22 @@ void mcache_settled(struct mcache *m)
         m->rows[i]->high = m->rows[i]->n > m->rows[i]->high ? m->rows[i]->n : m->rows[i]->high;
 }
 
+/* A rectangle, or one among the parts. */
+static bool has_columns(const struct sennit_cache_config *c)
+{
+    bool any = c->family && find_tested(c->family) && find_tested(c->family)->rectangle;
+    for (uint32_t i = 0; i < c->n_inner; i++)
+        any |= has_columns(&c->inner[i]);
+    return any;
+}
+
 void mcache_align(const struct world *w, struct mcache *m)
 {
     uint64_t longest = 0;
     for (uint32_t i = 0; i < m->n; i++)
         longest = m->rows[i]->n > longest ? m->rows[i]->n : longest;
     for (uint32_t i = 0; i < m->n; i++)
-        m->pad[i] = w->family->rectangle ? longest - m->rows[i]->n : 0;
+        m->pad[i] = has_columns(&w->g.config) ? longest - m->rows[i]->n : 0;
 }
 
 void mcache_shortened(struct mcache *m)
@@ -606,7 +615,8 @@ void check_within_projection(const struct world *w, const struct mcache *m, bool
     for (uint32_t r = 0; r < m->n; r++)
         columns = m->pad[r] + m->rows[r]->high > columns ? m->pad[r] + m->rows[r]->high : columns;
     for (uint32_t r = 0; r < m->n; r++) {
-        uint64_t high = w->family->rectangle ? columns : m->rows[r]->high, now = sennit_cache_current_bytes(m->c, r);
+        uint64_t high = has_columns(&w->g.config) ? columns : m->rows[r]->high,
+                 now = sennit_cache_current_bytes(m->c, r);
         uint64_t most = sennit_cache_projected_bytes(m->c, high);
         most -= round ? 0 : sennit_cache_projected_bytes(m->c, 0); /* the reserve */
         if (now > most)
