@@ -81,10 +81,14 @@ sennit_status feed_open(struct feed *f, const char *family, struct sennit_pool *
             return status;
         struct sennit_cache_config source = *plain.example;
         shape(&source, n_kv_heads, d);
-        status = sennit_cache_create(&f->source, pool, &source, 0, err);
+        status = sennit_cache_create(&f->source, pool, &source, 1, err);
         if (status != SENNIT_OK)
             return status;
         f->config.source = f->source;
+        f->mirror = calloc(1, sizeof *f->mirror);
+        if (!f->mirror)
+            return SENNIT_NOMEM;
+        add_parts(f, &source, 0, false);
     }
     add_parts(f, &f->config, 0, f->info.composed);
     size_t widest = 1;
@@ -100,6 +104,9 @@ sennit_status feed_open(struct feed *f, const char *family, struct sennit_pool *
 
 void feed_close(struct feed *f)
 {
+    if (f->mirror)
+        sennit_cache_dispose(f->mirror);
+    free(f->mirror);
     sennit_cache_dispose(&f->source);
     free(f->data);
     *f = (struct feed){0};
@@ -119,6 +126,68 @@ static void hand_over(const struct feed *f, struct sennit_cache *cache, uint32_t
     }
 }
 
+static sennit_status begin(const struct feed *f, struct sennit_cache *cache, const struct sennit_span *spans,
+                           uint32_t n_spans, struct sennit_error *err)
+{
+    sennit_status status = sennit_cache_append_begin(cache, spans, n_spans, f->n_heads, err);
+    for (uint32_t i = 0; i < n_spans && status == SENNIT_OK; i++)
+        hand_over(f, cache, i, spans[i].n_tokens);
+    return status;
+}
+
+/* A serial cache of n tokens, out of the old mirror's row where there is one: all tokens are alike. */
+static sennit_status mirror_row(const struct feed *f, const struct sennit_cache *old, uint32_t r, uint64_t n,
+                                struct sennit_cache **row, struct sennit_error *err)
+{
+    bool there = old && r < sennit_cache_batch_size(old);
+    sennit_status status = sennit_cache_clone(there ? old : f->source, there ? r : 0, row, err);
+    if (status == SENNIT_OK && sennit_cache_row_offset(*row, 0) > n)
+        status = sennit_cache_trim(*row, sennit_cache_row_offset(*row, 0) - n, false, err);
+    while (status == SENNIT_OK && sennit_cache_row_offset(*row, 0) < n) {
+        uint64_t pos = sennit_cache_row_offset(*row, 0), left = n - pos;
+        struct sennit_span span = {.pos = pos, .n_tokens = (uint32_t)(left < FEED_SPAN ? left : FEED_SPAN)};
+        status = begin(f, *row, &span, 1, err);
+        if (status == SENNIT_OK)
+            sennit_cache_append_commit(*row);
+    }
+    return status;
+}
+
+static bool level(const struct sennit_cache *a, const struct sennit_cache *b)
+{
+    uint32_t n = sennit_cache_batch_size(a);
+    bool same = sennit_cache_batch_size(b) == n;
+    for (uint32_t r = 0; same && r < n; r++)
+        same = sennit_cache_row_offset(a, r) == sennit_cache_row_offset(b, r);
+    return same;
+}
+
+/* The mirror has the cache's rows. */
+static sennit_status keep_up(const struct feed *f, const struct sennit_cache *cache, struct sennit_error *err)
+{
+    uint32_t n_rows = sennit_cache_batch_size(cache);
+    if (*f->mirror && level(*f->mirror, cache)) { /* the step before was given up, if there was one */
+        sennit_cache_append_abort(*f->mirror);
+        return SENNIT_OK;
+    }
+    if (*f->mirror)
+        sennit_cache_append_commit(*f->mirror);
+    if (*f->mirror && level(*f->mirror, cache))
+        return SENNIT_OK;
+    struct sennit_cache *fresh = NULL, **rows = calloc((size_t)n_rows + 1, sizeof(struct sennit_cache *));
+    sennit_status status = rows ? sennit_cache_make_empty_batch(f->source, &fresh, err) : SENNIT_NOMEM;
+    for (uint32_t r = 0; r < n_rows && status == SENNIT_OK; r++)
+        status = mirror_row(f, *f->mirror, r, sennit_cache_row_offset(cache, r), &rows[r], err);
+    if (status == SENNIT_OK)
+        status = sennit_cache_merge_rows(fresh, (const struct sennit_cache *const *)rows, n_rows, err);
+    for (uint32_t r = 0; rows && r < n_rows; r++)
+        sennit_cache_dispose(&rows[r]);
+    free(rows);
+    sennit_cache_dispose(f->mirror);
+    *f->mirror = fresh;
+    return status;
+}
+
 sennit_status feed_begin(const struct feed *f, struct sennit_cache *cache, const uint32_t *n,
                          struct sennit_error *err)
 {
@@ -135,9 +204,11 @@ sennit_status feed_begin(const struct feed *f, struct sennit_cache *cache, const
             .row = row, .pos = sennit_cache_row_offset(cache, row), .n_tokens = n[row], .first_token = first};
         first += n[row];
     }
-    sennit_status status = sennit_cache_append_begin(cache, spans, n_spans, f->n_heads, err);
-    for (uint32_t i = 0; i < n_spans && status == SENNIT_OK; i++)
-        hand_over(f, cache, i, spans[i].n_tokens);
+    sennit_status status = f->source ? keep_up(f, cache, err) : SENNIT_OK;
+    if (status == SENNIT_OK)
+        status = begin(f, f->source ? *f->mirror : cache, spans, n_spans, err);
+    if (status == SENNIT_OK && f->source)
+        status = sennit_cache_append_begin(cache, spans, n_spans, f->n_heads, err);
     free(spans);
     return status;
 }

@@ -16,7 +16,8 @@ struct feed_part {
 struct feed {
     struct sennit_cache_family_info info;
     struct sennit_cache_config config, inner[FEED_MAX_INNER];
-    struct sennit_cache *source; /* of a family that reads another cache; without rows */
+    struct sennit_cache *source; /* of a family that reads another cache: that one, with one row of no tokens */
+    struct sennit_cache **mirror; /* what is read: made from the source, with the rows of the cache that is fed */
     struct feed_part parts[FEED_MAX_PARTS];
     uint32_t n_parts, n_heads; /* n_heads: of queries */
     uint32_t d_query, d_out;   /* floats of one head's query and output */
@@ -31,8 +32,8 @@ sennit_status feed_open(struct feed *f, const char *family, struct sennit_pool *
                         struct sennit_error *err);
 void feed_close(struct feed *f);
 
-/* Opens a step of n[row] tokens (0 = none) for each row and hands over its tiles; the caller commits or aborts. Of a
- * family that reads another cache: that one must have the step already. */
+/* Opens a step of n[row] tokens (0 = none) for each row and hands over its tiles; the caller commits or aborts. A
+ * family that reads another cache reads f's own, which is fed as long as it takes to keep up. */
 sennit_status feed_begin(const struct feed *f, struct sennit_cache *cache, const uint32_t *n,
                          struct sennit_error *err);
 /* Makes one row n_tokens longer, in spans of FEED_SPAN, cut where precision changes. */

@@ -128,7 +128,14 @@ struct sennit_cache_config {
     uint32_t n_inner;
     const char *role;  /* of a part in its "composed": 1 to 31 of a-z, 0-9, '_' and '-'; copied */
     const char *reads; /* of a part: the role of the earlier part that it reads, in place of index.from or source */
-    const struct sennit_cache *source;    /* "donor": the cache that it reads. Borrowed, outlives this one */
+    /* "donor": a cache of the layer whose keys and values it reads, of the same pool; SENNIT_INVALID for families
+     * without them ("mla", "mla-dsa", "recurrent", "composed") and "naive". Looked at in create alone: what is read
+     * is whatever cache of that layer has the step open, be it this one or one made from it, this step's tokens
+     * included. The donor stores nothing and gets no tiles; its rows are lengths, which join, leave, are trimmed and
+     * rolled back with the source's. In every step: begin the source, then the donor with the same spans; append the
+     * source's tiles; attend; end the donor's step, then the source's. Heads, dimensions and windows are the
+     * source's. */
+    const struct sennit_cache *source;
     /* A family from outside the library (sennit/family.h), borrowed: it outlives all that is made with it. `family`
      * is then NULL or its name. NULL = one of the library's. */
     const struct sennit_family *external;
@@ -427,7 +434,7 @@ typedef enum sennit_role {
  * The caches of a pool share the scratch: begin the steps of all of them before the first attend_plan, and plan, run
  * and merge one cache after the other. A begin that must grow the scratch while another cache's plan is in it is
  * SENNIT_STATE. "mla-dsa" with index.from: SENNIT_STATE unless the layer that it names has a step of the same spans
- * open and not yet planned. */
+ * open and not yet planned; likewise "donor" and its source. */
 SENNIT_API sennit_status sennit_cache_append_begin(struct sennit_cache *cache, const struct sennit_span *spans,
                                                    uint32_t n_spans, uint32_t n_heads, struct sennit_error *err);
 /* The same where the parts of a "composed" cache differ in heads: n_heads[i] for part i of n_parts. append_begin

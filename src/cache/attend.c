@@ -21,7 +21,7 @@ enum {
     LINE = 64
 };
 
-static struct sn_attend_source source_of(const struct sennit_cache *cache, uint32_t row)
+struct sn_attend_source sn_attend_source_of(const struct sennit_cache *cache, uint32_t row)
 {
     const struct sn_attend_ops *ops = cache->ops->attend;
     if (ops->route)
@@ -52,7 +52,7 @@ static struct plan_span plan_span(const struct sennit_cache *cache, const struct
 {
     const struct sn_attend_shape *shape = &cache->shape;
     uint64_t end = span->pos + span->n_tokens, n_queries = (uint64_t)span->n_tokens * plan->group;
-    struct sn_attend_source src = source_of(cache, span->row);
+    struct sn_attend_source src = sn_attend_source_of(cache, span->row);
     struct plan_span s = {.first_item = plan->n_items,
                           .first_merge = plan->n_merges,
                           .range = sn_attend_range_of(sn_attend_window_start(shape, span->pos), shape->n_kept, end),
@@ -104,7 +104,7 @@ sennit_status sn_attend_reserve(struct sennit_cache *cache, struct sennit_error 
     size_t most = 0;
     for (uint32_t i = 0; i < cache->step.n_spans; i++) {
         const struct sennit_span *span = &cache->step.spans[i];
-        struct sn_attend_source src = source_of(cache, span->row);
+        struct sn_attend_source src = sn_attend_source_of(cache, span->row);
         struct sn_attend_work w;
         size_t n = sn_max_size(sn_min_size(span->n_tokens, plan.tile_tokens) * plan.group, SHORT_QUERIES);
         most = sn_max_size(most, sn_attend_place(&cache->shape, &src, n, span->pos + span->n_tokens, NULL, &w));
@@ -122,7 +122,7 @@ void sn_attend_plan(struct sennit_cache *cache, uint32_t *n_items, uint32_t *n_m
     plan->row_bytes = plan->n_partials = 0;
     for (uint32_t i = 0; i < cache->step.n_spans; i++) {
         const struct sennit_span *span = &cache->step.spans[i];
-        struct sn_attend_source src = source_of(cache, span->row);
+        struct sn_attend_source src = sn_attend_source_of(cache, span->row);
         struct plan_span s = plan_span(cache, span, plan);
         if (src.ops->row_fill)
             src.ops->row_fill(&src, span->pos + span->n_tokens, plan->row_data + s.row_data);
@@ -154,7 +154,7 @@ static void open_job(struct sn_attend_job *job, const struct sennit_cache *cache
 {
     const struct sennit_attend_inputs *in = &cache->step.in;
     const struct sennit_span *span = &cache->step.spans[i];
-    *job = (struct sn_attend_job){.src = source_of(cache, span->row),
+    *job = (struct sn_attend_job){.src = sn_attend_source_of(cache, span->row),
                                   .pool = cache->pool,
                                   .shape = &cache->shape,
                                   .row_data = plan->row_data + plan->spans[i].row_data,
@@ -272,7 +272,7 @@ void sn_attend_merge(struct sennit_cache *cache, uint32_t merge, uint32_t worker
     uint32_t i = find_span(plan, cache->step.n_spans, merge, true);
     const struct plan_span *s = &plan->spans[i];
     const struct sennit_span *span = &cache->step.spans[i];
-    struct sn_attend_source src = source_of(cache, span->row);
+    struct sn_attend_source src = sn_attend_source_of(cache, span->row);
     uint32_t kv_head = merge - s->first_merge;
     size_t n_q = (size_t)span->n_tokens * plan->group, d_v = cache->shape.d_v;
     size_t first = s->first_partial + (size_t)kv_head * s->range.n * n_q;
@@ -319,7 +319,7 @@ sennit_status sn_attend_donor(struct sennit_cache *cache, uint32_t row, const st
                               struct sennit_error *err)
 {
     const struct sn_attend_shape *shape = &cache->shape;
-    struct sn_attend_job job = {.src = source_of(cache, row),
+    struct sn_attend_job job = {.src = sn_attend_source_of(cache, row),
                                 .pool = cache->pool,
                                 .shape = shape,
                                 .group = args->n_heads / shape->n_kv_heads,

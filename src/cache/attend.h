@@ -119,6 +119,8 @@ struct sn_attend_ops {
     void (*finish)(const struct sn_attend_source *src, uint32_t worker, float *out);
 };
 
+/* Where a row of a cache that uses the driver is read. */
+struct sn_attend_source sn_attend_source_of(const struct sennit_cache *cache, uint32_t row);
 /* Everything that the open step's attention needs (step->spans and n_heads are set); from step_begin. SENNIT_NOMEM,
  * SENNIT_STATE. */
 sennit_status sn_attend_reserve(struct sennit_cache *cache, struct sennit_error *err);

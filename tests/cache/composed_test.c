@@ -407,6 +407,7 @@ static void one_part_refuses_a_trim(void **state)
     for (uint32_t i = 0; i < 2; i++)
         sennit_cache_dispose(&rows[i]);
     sennit_cache_dispose(&c);
+    close_fixture(&f);
     open_fixture(&f, "composed-hybrid");
     c = serial(&f, 0, 20);
     assert_false(sennit_cache_is_trimmable(c)); /* all parts or none */

@@ -2,10 +2,11 @@
  * the whole is one output of one part (harness.h); the parts' bounds are theirs, nothing is added.
  *
  * A part that reads another one has a textbook too: the reader of a selection sees the keys that the source's full
- * sort marks. */
+ * sort marks; a donor has its source's textbook, of the source's tokens, under its own queries. */
 #include <math.h>
 #include <stdlib.h>
 
+#include "cache/attend.h"
 #include "cache/composed.h"
 #include "cache/recur_common.h"
 #include "cache/twin.h"
@@ -14,8 +15,10 @@
 struct arrangement {
     struct geometry sub[MAX_SUBS]; /* first */
     struct sennit_cache_config inner[MAX_SUBS];
-    const struct tested_family *line[MAX_SUBS]; /* of the part's family */
+    const struct tested_family *line[MAX_SUBS]; /* of the part's family; of a donor: of its source's */
     uint32_t reads[MAX_SUBS];                   /* the part that it reads; its own number: none */
+    uint32_t keys[MAX_SUBS];                    /* the part whose keys it attends to: its own but in donors */
+    struct geometry twin_g[MAX_SUBS];           /* as the line's twin takes it */
 };
 
 static const char *const roles[MAX_SUBS] = {"first", "second", "third", "fourth"};
@@ -49,6 +52,11 @@ static void finish(struct geometry *g, struct arrangement *a)
         a->inner[i] = s->config;
         a->inner[i].role = roles[i];
         a->inner[i].reads = a->reads[i] == i ? NULL : roles[a->reads[i]];
+        a->twin_g[i] = *s;
+        if (a->keys[i] == i)
+            continue;
+        a->twin_g[i].config = a->sub[a->keys[i]].config;
+        a->twin_g[i].n_heads = a->twin_g[i].d_q = a->twin_g[i].d_out = 0;
     }
 }
 
@@ -60,7 +68,7 @@ static void add_part(struct geometry *g, struct arrangement *a, const char *fami
     CHECK(i < MAX_SUBS);
     a->sub[i] = (struct geometry){.scale = g->scale};
     a->line[i] = find_tested(family);
-    a->reads[i] = i;
+    a->reads[i] = a->keys[i] = i;
     CHECK(a->line[i]);
 }
 
@@ -86,11 +94,34 @@ static void add_reader(struct geometry *g, struct arrangement *a)
     mla_finish_geometry(&a->sub[i]);
 }
 
+/* What a donor of the part before it, or of what that one reads, must say beside its group. */
+static void shape_donor(struct arrangement *a, uint32_t i)
+{
+    const struct geometry *source = &a->sub[a->keys[i]];
+    struct geometry *s = &a->sub[i];
+    s->config = (struct sennit_cache_config){.family = "donor"};
+    s->n_heads = source->config.n_kv_heads * s->group;
+    s->d_q = d_q_of(source);
+    s->d_out = d_out_of(source);
+}
+
+static void add_donor(struct geometry *g, struct arrangement *a, uint32_t group)
+{
+    uint32_t i = g->n_subs;
+    add_part(g, a, a->line[i - 1]->name);
+    a->reads[i] = i - 1;
+    a->keys[i] = a->keys[i - 1];
+    a->sub[i].group = group;
+    shape_donor(a, i);
+}
+
 /* The reader keeps pace with what it reads. */
 static void follow(struct arrangement *a, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
-        if (a->reads[i] == i)
+        if (a->keys[i] != i)
+            shape_donor(a, i);
+        if (a->reads[i] == i || a->keys[i] != i)
             continue;
         a->sub[i].config.index.top_k = a->sub[a->reads[i]].config.index.top_k;
         a->sub[i].config.max_tokens = a->sub[a->reads[i]].config.max_tokens;
@@ -152,6 +183,18 @@ static void draw_hybrid(struct rng *rng, struct geometry *g, sennit_type type, b
     fresh = true;
 }
 
+static void draw_donor(struct rng *rng, struct geometry *g, sennit_type type, bool large)
+{
+    static const char *const families[] = {
+        "plain", "plain", "affine", "turboquant", "window", "delayed", "delayed-turboquant"};
+    *g = (struct geometry){0};
+    draw_part(rng, g, &drawn, families[rng_below(rng, SN_ARRAY_LEN(families))], type, large);
+    for (uint32_t n = !large && rng_chance(rng, 40) ? 2 : 1; n > 0; n--)
+        add_donor(g, &drawn, 1 + rng_below(rng, 4));
+    finish(g, &drawn);
+    fresh = true;
+}
+
 static void draw_tiny(struct rng *rng, struct geometry *g)
 {
     g->config.max_tokens = 0;
@@ -179,7 +222,7 @@ static uint32_t draw_page(struct rng *rng)
 
 static void set_pages(struct arrangement *a, uint32_t i, uint32_t page)
 {
-    a->sub[i].config.page_tokens = a->line[i]->paged ? page : 0;
+    a->sub[i].config.page_tokens = a->line[i]->paged && a->keys[i] == i ? page : 0;
 }
 
 /* The first time after a draw for the batch, then for rows alone. */
@@ -226,7 +269,7 @@ static struct twin *twin_create(const struct geometry *g)
     struct twin *t = must(calloc(1, sizeof *t));
     t->g = g;
     for (uint32_t i = 0; i < g->n_subs; i++)
-        t->part[i] = ops_of(t, i)->create(&g->sub[i]);
+        t->part[i] = ops_of(t, i)->create(&arrangement_of(g)->twin_g[i]);
     return t;
 }
 
@@ -248,7 +291,7 @@ static void twin_append(struct twin *t, uint64_t token)
     }
     t->tokens[t->n++] = token;
     for (uint32_t i = 0; i < t->g->n_subs; i++)
-        ops_of(t, i)->append(t->part[i], part_token(token, i));
+        ops_of(t, i)->append(t->part[i], part_token(token, arrangement_of(t->g)->keys[i]));
 }
 
 static void twin_cut(struct twin *t, uint64_t n_tokens)
@@ -267,7 +310,7 @@ static double attend_part(const struct twin *t, uint32_t i, uint32_t output, uin
     float *q = must(malloc((n + 1) * sizeof *q));
     double *all = must(malloc(d_out_of(s) * sizeof *all));
     uint8_t *seen = NULL;
-    if (reads != i) {
+    if (reads != i && arrangement_of(t->g)->keys[i] == i) {
         seen = must(malloc(n_keys));
         mla_twin_selects(t->part[reads], n_keys, seen);
     }
@@ -307,7 +350,7 @@ static struct retention retention(const struct geometry *g, uint64_t high)
 {
     struct retention all = {0};
     for (uint32_t i = 0; i < g->n_subs; i++) {
-        struct retention own = retention_of(arrangement_of(g)->line[i], &g->sub[i], high);
+        struct retention own = retention_of(arrangement_of(g)->line[i], &arrangement_of(g)->twin_g[i], high);
         all.trim_floor = own.trim_floor > all.trim_floor ? own.trim_floor : all.trim_floor;
     }
     return all;
@@ -396,6 +439,77 @@ static const char *spoil(unsigned variant, struct sn_family *family)
     case 3:
         family->step_tile = forgetful_tile;
         return "the last part loses every fifth token";
+    default:
+        return NULL;
+    }
+}
+
+/* ---- wrong donors --------------------------------------------------------------------------------------------- */
+
+static struct sn_family wrong_donor;
+static struct sn_attend_ops wrong_donor_ops;
+static void (*wrong_segment)(const struct sn_attend_job *job, const struct sn_attend_segment *s);
+static _Thread_local struct sn_attend_ops wrong_source_ops;
+static _Thread_local const struct sn_attend_ops *right_source_ops;
+
+/* The newest key that each query may see is not seen, unless it is alone. */
+static void miss_newest(const struct sn_attend_job *job, const struct sn_attend_segment *s)
+{
+    for (size_t i = 0; i < job->n_q; i++) {
+        uint64_t pos = job->pos + i / job->group, chunk = (pos - s->first) / SN_CHUNK_KEYS;
+        if (pos > 0 && pos >= s->first && chunk < s->n_chunks)
+            job->work.visible[i * s->n_chunks + chunk] &= ~(UINT64_C(1) << pos % SN_CHUNK_KEYS);
+    }
+    right_source_ops->segment(job, s);
+}
+
+static void first_head(const struct sn_attend_job *job, const struct sn_attend_segment *s)
+{
+    struct sn_attend_job other = *job;
+    other.kv_head = 0;
+    right_source_ops->segment(&other, s);
+}
+
+static struct sn_attend_source wrong_route(const struct sennit_cache *cache, uint32_t row)
+{
+    struct sn_attend_source source = sn_family_donor.attend->route(cache, row);
+    right_source_ops = source.ops;
+    wrong_source_ops = *source.ops;
+    wrong_source_ops.segment = wrong_segment;
+    source.ops = &wrong_source_ops;
+    return source;
+}
+
+static sennit_status wrong_donor_begin(struct sennit_cache *cache, struct sennit_error *err)
+{
+    sn_composed_of(cache)->part[last_of(cache)]->ops = &wrong_donor;
+    return sn_family_composed.step_begin(cache, err);
+}
+
+/* As if the caller had scaled the queries already. */
+static void no_scale(struct sennit_cache *cache, uint32_t *n_items, uint32_t *n_merges)
+{
+    cache->step.in.scale = 1;
+    sn_family_donor.attend_plan(cache, n_items, n_merges);
+}
+
+static const char *spoil_donor(unsigned variant, struct sn_family *family)
+{
+    wrong_donor = sn_family_donor;
+    wrong_donor_ops.route = wrong_route;
+    family->step_begin = wrong_donor_begin;
+    switch (variant) {
+    case 1:
+        wrong_donor.attend = &wrong_donor_ops;
+        wrong_segment = miss_newest;
+        return "the donor reads one key too few";
+    case 2:
+        wrong_donor.attend = &wrong_donor_ops;
+        wrong_segment = first_head;
+        return "the donor reads the first head for all";
+    case 3:
+        wrong_donor.attend_plan = no_scale;
+        return "the donor's queries are not scaled";
     default:
         return NULL;
     }
@@ -579,6 +693,14 @@ static void small_window_full(struct geometry *g)
     finish(g, &a);
 }
 
+static void small_donor(struct geometry *g)
+{
+    static struct arrangement a;
+    small_keys(g, &a, "plain", 16);
+    add_donor(g, &a, 2);
+    finish(g, &a);
+}
+
 static void small_hybrid(struct geometry *g)
 {
     static struct arrangement a;
@@ -594,7 +716,7 @@ static void small_hybrid(struct geometry *g)
 /* ---- the lines ------------------------------------------------------------------------------------------------ */
 
 /* clang-format off */
-#define ARRANGEMENT(draw, fixture) \
+#define ARRANGEMENT(draw, fixture, wrong) \
     .family = "composed", \
     .twin = &twin_composed, \
     .geometry = (draw), \
@@ -602,7 +724,7 @@ static void small_hybrid(struct geometry *g)
     .tiny = draw_tiny, \
     .small = (fixture), \
     .no_keys = true, \
-    .spoil = spoil, \
+    .spoil = (wrong), \
     .fault = fault, \
     .oracles = {"composed", NULL}, \
     .walk = walk, \
@@ -611,20 +733,28 @@ static void small_hybrid(struct geometry *g)
 
 const struct tested_family tested_composed = {
     .name = "composed",
-    ARRANGEMENT(draw_any, small_any),
+    ARRANGEMENT(draw_any, small_any, spoil),
     .retention = retention,
     .changes_precision = true,
 };
 const struct tested_family tested_composed_mla_dsa = {
     .name = "composed-mla-dsa",
-    ARRANGEMENT(draw_mla_dsa, small_mla_dsa),
+    ARRANGEMENT(draw_mla_dsa, small_mla_dsa, spoil),
 };
 const struct tested_family tested_composed_window_full = {
     .name = "composed-window-full",
-    ARRANGEMENT(draw_window_full, small_window_full),
+    ARRANGEMENT(draw_window_full, small_window_full, spoil),
     .retention = retention,
 };
 const struct tested_family tested_composed_hybrid = {
     .name = "composed-hybrid",
-    ARRANGEMENT(draw_hybrid, small_hybrid),
+    ARRANGEMENT(draw_hybrid, small_hybrid, spoil),
+};
+/* No donor stands alone. */
+const struct tested_family tested_composed_donor = {
+    .name = "composed-donor",
+    .also = "donor",
+    ARRANGEMENT(draw_donor, small_donor, spoil_donor),
+    .retention = retention,
+    .changes_precision = true,
 };
