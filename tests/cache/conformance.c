@@ -275,6 +275,18 @@ static void round_misuse(struct world *w, struct mcache *m, const uint64_t *wind
     CHECK(!out && !donor && cache_fingerprint(m->c) == before);
 }
 
+/* A row that has come up to its change of precision within the round stays there. */
+static void round_boundary(struct world *w, struct mcache *m, const uint64_t *window)
+{
+    for (uint32_t r = 0; r < m->n; r++) {
+        if (window[r] == 0 || !is_due(w, m, r) || w->wrong)
+            continue;
+        struct sennit_span s = {.row = r, .pos = m->rows[r]->n, .n_tokens = 1};
+        CHECK(span_limit(m->c, r) == 0);
+        REFUSED(SENNIT_RANGE, begin_step(m->c, &w->g, &s, 1, err));
+    }
+}
+
 static bool op_round(struct world *w)
 {
     struct mcache *m = pick(w);
@@ -293,6 +305,8 @@ static bool op_round(struct world *w)
             uint64_t most = depth - window[r] < room ? depth - window[r] : room, limit = span_limit(m->c, r);
             most = most < limit ? most : limit;
             n[r] = rng_below(&w->rng, (uint32_t)most + 1);
+            if (most == limit && rng_chance(&w->rng, 30)) /* right up to it */
+                n[r] = (uint32_t)most;
             total += n[r];
         }
         bool abort = rng_chance(&w->rng, 10);
@@ -300,6 +314,7 @@ static bool op_round(struct world *w)
             mcache_append(w, m, n, !w->long_rows || rng_chance(&w->rng, 10), abort);
         for (uint32_t r = 0; r < m->n && !abort; r++)
             window[r] += n[r];
+        round_boundary(w, m, window);
     }
     check_within_projection(w, m, true);
     if (rng_chance(&w->rng, 30))
@@ -503,7 +518,8 @@ static void misuse_in_step(struct world *w, struct mcache *m)
 {
     struct sennit_cache *out = NULL;
     struct sennit_span s = {.row = 0, .pos = sennit_cache_row_offset(m->c, 0), .n_tokens = 1};
-    if ((w->g.config.max_tokens && s.pos == w->g.config.max_tokens) || is_due(w, m, 0))
+    if ((w->g.config.max_tokens && s.pos == w->g.config.max_tokens) || is_due(w, m, 0) ||
+        (w->wrong && w->family->changes_precision))
         return;
     OK(begin_step(m->c, &w->g, &s, 1, err));
     REFUSED(SENNIT_STATE, sennit_cache_append_begin(m->c, &s, 1, n_heads_of(&w->g), err));
