@@ -225,9 +225,10 @@ static void storage_reads_in_the_order_of_the_text(void **state)
         OK(sennit_cache_filter_rows(c, order, 3, err));
         assert_ordered(c);
         uint64_t keep[] = {0, 1, 0};
+        uint32_t depth = stage_round(c, 1, 3);
         OK(sennit_cache_spec_round_begin(c, err));
         stage_feed(&s, c, 1, 1 + n, 1, NULL);
-        stage_feed(&s, c, 1, 9000, 2, NULL);
+        stage_feed(&s, c, 1, 9000, depth - 1, NULL);
         OK(sennit_cache_spec_round_rollback(c, keep, err));
         left++;
         assert_ordered(c);
@@ -292,15 +293,14 @@ static void two_hundred_turns_leave_nothing(void **state)
     uint64_t base = sennit_pool_bytes(s.pool);
     size_t objects = atomic_load(&s.pool->heap->used[SN_USE_MISC]);
     for (uint32_t i = 0; i < 200; i++) {
-        uint64_t keep = 1;
         OK(sennit_cache_clone(c, 0, &turn, err));
         stage_feed(&s, turn, 0, 5000 + i, 1 + i % 90, NULL);
         OK(sennit_cache_clone(turn, 0, &kept, err));
         OK(sennit_cache_spec_round_begin(turn, err));
-        stage_feed(&s, turn, 0, 9000 + i, 1 + i % 7, NULL);
+        uint64_t keep = stage_draft(&s, turn, 0, 9000 + i, 1 + i % 7) / 2;
         if (i % 3 == 0)
             OK(sennit_cache_spec_round_rollback(turn, &keep, err));
-        if (i % 5 == 0) {
+        if (i % 5 == 0 && sennit_cache_max_append_tokens(turn, 0) > 0) {
             struct sennit_span span = {.pos = sennit_cache_row_offset(turn, 0), .n_tokens = 1};
             OK(begin_step(turn, &s.g, &span, 1, err));
         }
@@ -328,10 +328,10 @@ static void all_drafts_rejected(void **state)
     for (uint32_t n = 0; n < 2 * edge + 4; n += 1 + edge / 8)
         for (uint32_t drafts = 1; drafts <= 8; drafts += 1 + drafts) {
             struct sennit_cache *c = stage_row(&s, 1, n);
-            uint64_t none = 0, before = cache_fingerprint(c);
-            uint32_t depth = stage_round(c, 0, drafts);
+            uint64_t none = 0;
             OK(sennit_cache_spec_round_begin(c, err));
-            stage_feed(&s, c, 0, 9000, depth, NULL);
+            uint64_t before = cache_fingerprint(c); /* a change of precision that is due comes with the round */
+            stage_draft(&s, c, 0, 9000, drafts);
             OK(sennit_cache_spec_round_rollback(c, &none, err));
             assert_true(cache_fingerprint(c) == before);
             stage_same(&s, c, 0, 1, n);

@@ -260,6 +260,14 @@ void stage_feed(struct stage *s, struct sennit_cache *c, uint32_t row, uint64_t 
     stage_feeds(s, c, &feed, 1);
 }
 
+uint32_t stage_draft(struct stage *s, struct sennit_cache *c, uint32_t row, uint64_t seed, uint32_t n)
+{
+    uint64_t left = sennit_cache_max_append_tokens(c, row);
+    n = left < n ? (uint32_t)left : n;
+    stage_feed(s, c, row, seed, n, NULL);
+    return n;
+}
+
 void stage_same(struct stage *s, const struct sennit_cache *c, uint32_t row, uint64_t seed, uint32_t n)
 {
     enum { PROBES = 2 };

@@ -51,6 +51,9 @@ struct feed {
 /* Appends and attends, in one step where no row's change of precision cuts it. */
 void stage_feeds(struct stage *s, struct sennit_cache *c, const struct feed *feeds, uint32_t n_feeds);
 void stage_feed(struct stage *s, struct sennit_cache *c, uint32_t row, uint64_t seed, uint32_t n, float *out);
+/* Within a round: as many of n tokens as the row takes without a change of precision, which no round crosses. Returns
+ * how many. */
+uint32_t stage_draft(struct stage *s, struct sennit_cache *c, uint32_t row, uint64_t seed, uint32_t n);
 float *stage_out(const struct stage *s, uint32_t n_tokens); /* malloc'd, zeroed */
 
 /* The row holds n tokens from `seed` on, to the bit as if it had been fed them alone, and would answer so; it stays
