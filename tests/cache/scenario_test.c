@@ -328,12 +328,13 @@ static void all_drafts_rejected(void **state)
     for (uint32_t n = 0; n < 2 * edge + 4; n += 1 + edge / 8)
         for (uint32_t drafts = 1; drafts <= 8; drafts += 1 + drafts) {
             struct sennit_cache *c = stage_row(&s, 1, n);
-            uint64_t none = 0;
+            uint64_t none = 0, before = cache_fingerprint(c), floor = sennit_cache_minimum_reusable_offset(c, 0);
             OK(sennit_cache_spec_round_begin(c, err));
-            uint64_t before = cache_fingerprint(c); /* a change of precision that is due comes with the round */
             stage_draft(&s, c, 0, 9000, drafts);
             OK(sennit_cache_spec_round_rollback(c, &none, err));
-            assert_true(cache_fingerprint(c) == before);
+            /* A row that stands where its precision changes stays changed, and answers the same. */
+            bool changed = sennit_cache_minimum_reusable_offset(c, 0) > floor;
+            assert_true(changed ? sennit_cache_minimum_reusable_offset(c, 0) == n : cache_fingerprint(c) == before);
             stage_same(&s, c, 0, 1, n);
             sennit_cache_dispose(&c);
         }
