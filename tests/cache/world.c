@@ -15,7 +15,7 @@ static const char *random_isa(struct rng *rng, bool heavy)
     for (int isa = SN_ISA_SCALAR + 1; isa < SN_ISA_COUNT; isa++)
         if (sn_isa_available(&cpu, (enum sn_isa)isa))
             levels[n++] = (enum sn_isa)isa;
-    if (n == 0 || rng_chance(rng, heavy ? 4 : 7))
+    if (n == 0 || rng_chance(rng, heavy ? 4 : 10))
         return sn_isa_name(SN_ISA_SCALAR);
     return sn_isa_name(levels[rng_below(rng, n)]);
 }
@@ -121,12 +121,14 @@ void world_open(struct world *w, const struct tested_family *family, sennit_type
     w->main.c = new_cache(w, w->pool, &w->g.config, 0);
 }
 
-/* Worlds of real heads and dimensions, and of long rows, are short: they take no longer than the many small ones. */
+/* Worlds of real heads and dimensions, of long rows, and at the scalar level are short: they take no longer than the
+ * many others. */
 uint32_t world_operations(const struct world *w, uint64_t n_ops)
 {
     enum { SMALL = 250, LONG = 100, LARGE = 80, LEAST = 16, LEAST_WORLDS = 8, WEIGHT = 10000 };
     uint64_t weight = (uint64_t)n_heads_of(&w->g) * (d_q_of(&w->g) + d_out_of(&w->g)), share = n_ops / LEAST_WORLDS;
-    uint64_t n = w->long_rows || w->segmented ? LONG : SMALL;
+    bool scalar = w->pool->kernels->isa == SN_ISA_SCALAR || w->solo_pool->kernels->isa == SN_ISA_SCALAR;
+    uint64_t n = w->long_rows || w->segmented || scalar ? LONG : SMALL;
     if (w->large)
         n = weight > WEIGHT ? LARGE * WEIGHT / weight : LARGE;
     if (w->large && w->family->slow)
