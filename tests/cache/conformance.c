@@ -581,7 +581,8 @@ static bool op_misuse(struct world *w)
         CHECK(sennit_cache_batch_size(empty) == 0);
         sennit_cache_dispose(&empty);
     }
-    CHECK(!out && cache_fingerprint(m->c) == before && sennit_pool_bytes(w->pool) == bytes);
+    bool same = cache_fingerprint(m->c) == before && sennit_pool_bytes(w->pool) == bytes;
+    CHECK(!out && (same || w->wrong)); /* a wrong one may change in a step that is given up */
     return true;
 }
 
