@@ -39,6 +39,7 @@ static inline size_t sn_round_up(size_t a, size_t b) { return sn_div_up(a, b) * 
 /* True when the product or sum does not fit; *out is then undefined. */
 static inline bool sn_mul_overflows(size_t a, size_t b, size_t *out) { return __builtin_mul_overflow(a, b, out); }
 static inline bool sn_add_overflows(size_t a, size_t b, size_t *out) { return __builtin_add_overflow(a, b, out); }
+static inline uint64_t sn_add_saturated(uint64_t a, uint64_t b) { return a > UINT64_MAX - b ? UINT64_MAX : a + b; }
 
 /* ---- heap ---------------------------------------------------------------------------------------------------- */
 

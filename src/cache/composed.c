@@ -189,18 +189,12 @@ static void composed_release(struct sennit_cache *cache)
 
 /* ---- bytes and questions -------------------------------------------------------------------------------------- */
 
-static uint64_t sum(uint64_t a, uint64_t b)
-{
-    uint64_t s;
-    return __builtin_add_overflow(a, b, &s) ? UINT64_MAX : s;
-}
-
 static uint64_t composed_storage_bytes(const struct sennit_cache *cache, uint64_t tokens)
 {
     const struct sn_composed *c = sn_composed_of(cache);
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < c->n_parts; i++)
-        bytes = sum(bytes, c->part[i]->ops->storage_bytes(c->part[i], tokens));
+        bytes = sn_add_saturated(bytes, c->part[i]->ops->storage_bytes(c->part[i], tokens));
     return bytes;
 }
 
@@ -209,7 +203,7 @@ static uint64_t composed_reserve_bytes(const struct sennit_cache *cache)
     const struct sn_composed *c = sn_composed_of(cache);
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < c->n_parts; i++)
-        bytes = sum(bytes, c->part[i]->ops->reserve_bytes(c->part[i]));
+        bytes = sn_add_saturated(bytes, c->part[i]->ops->reserve_bytes(c->part[i]));
     return bytes;
 }
 
@@ -218,7 +212,7 @@ static uint64_t composed_bytes_per_token(const struct sennit_cache *cache)
     const struct sn_composed *c = sn_composed_of(cache);
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < c->n_parts; i++)
-        bytes = sum(bytes, sennit_cache_bytes_per_token(c->part[i]));
+        bytes = sn_add_saturated(bytes, sennit_cache_bytes_per_token(c->part[i]));
     return bytes;
 }
 
@@ -232,7 +226,7 @@ static uint64_t composed_row_bytes(const struct sennit_cache *cache, const struc
     const struct sn_composed *c = sn_composed_of(cache);
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < c->n_parts; i++)
-        bytes = sum(bytes, sennit_cache_current_bytes(c->part[i], index_of(c, row)));
+        bytes = sn_add_saturated(bytes, sennit_cache_current_bytes(c->part[i], index_of(c, row)));
     return bytes;
 }
 
@@ -562,7 +556,8 @@ static uint64_t composed_body_bytes(const struct sennit_cache *cache, uint64_t t
     const struct sn_composed *c = sn_composed_of(cache);
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < c->n_parts; i++)
-        bytes = sum(bytes, sum(2 * sizeof(uint64_t), c->part[i]->ops->body_bytes(c->part[i], tokens)));
+        bytes = sn_add_saturated(
+            bytes, sn_add_saturated(2 * sizeof(uint64_t), c->part[i]->ops->body_bytes(c->part[i], tokens)));
     return bytes;
 }
 
@@ -580,7 +575,7 @@ static uint64_t composed_row_body_bytes(const struct sennit_cache *cache, const 
     for (uint32_t i = 0; i < c->n_parts; i++) {
         uint64_t start = start_of(&c->part[i]->config);
         struct sn_row own = {.n_tokens = row->n_tokens, .floor = start <= row->floor ? start : 0};
-        bytes = sum(bytes, sum(2 * sizeof(uint64_t), sn_row_body_bytes(c->part[i], &own)));
+        bytes = sn_add_saturated(bytes, sn_add_saturated(2 * sizeof(uint64_t), sn_row_body_bytes(c->part[i], &own)));
     }
     return bytes;
 }

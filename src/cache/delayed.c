@@ -49,18 +49,6 @@ static void delayed_release(struct sennit_cache *cache)
 
 /* ---- bytes ---------------------------------------------------------------------------------------------------- */
 
-static uint64_t plus(uint64_t a, uint64_t b)
-{
-    return a > UINT64_MAX - b ? UINT64_MAX : a + b;
-}
-
-/* Longest span that there may be. */
-static uint32_t most_new(const struct sennit_cache *cache)
-{
-    const struct sennit_cache_config *config = &cache->config;
-    return config->round_depth > config->max_span ? config->round_depth : config->max_span;
-}
-
 /* What the change of a row that owns its pages adds to its plain storage, at most: the pages of the tokens that come
  * with it, on its way to `tokens`, or one. */
 static uint64_t change_bytes(const struct sennit_cache *cache, uint64_t tokens)
@@ -68,7 +56,7 @@ static uint64_t change_bytes(const struct sennit_cache *cache, uint64_t tokens)
     const struct sn_forms *f = forms_of(cache);
     const struct sn_paging *paging = &sn_paged_of(f->encoded)->paging;
     uint64_t before = sn_pages_of(paging, f->start);
-    uint64_t after = sn_pages_of(paging, sn_min_size(tokens, f->start + most_new(cache)));
+    uint64_t after = sn_pages_of(paging, sn_min_size(tokens, f->start + sn_cache_longest_span(cache)));
     uint64_t n_blocks = sn_div_up(after, SN_TABLE_PAGES) - sn_div_up(before, SN_TABLE_PAGES);
     return (after > before ? after - before : 1) * sn_page_bytes(paging) + n_blocks * sn_table_bytes();
 }
@@ -83,9 +71,9 @@ static uint64_t delayed_storage_bytes(const struct sennit_cache *cache, uint64_t
     uint64_t plain = sn_paged_storage_bytes(f->plain, sn_min_size(tokens, f->start));
     if (tokens < f->start)
         return plain;
-    uint64_t most = plus(plain, change_bytes(cache, tokens));
+    uint64_t most = sn_add_saturated(plain, change_bytes(cache, tokens));
     most = encoded > most ? encoded : most;
-    return cache->config.n_snapshots > 0 ? plus(most, plain) : most;
+    return cache->config.n_snapshots > 0 ? sn_add_saturated(most, plain) : most;
 }
 
 /* Pages of the plain form, the larger one. */
@@ -256,16 +244,6 @@ static void delayed_discard_prefill(struct sennit_cache *cache, uint32_t n_rows)
 
 /* ---- the step -------------------------------------------------------------------------------------------------- */
 
-static sennit_status check_lengths(const struct sennit_cache *cache, struct sennit_error *err)
-{
-    for (uint32_t i = 0; i < cache->step.n_spans; i++)
-        if (cache->step.spans[i].n_tokens > most_new(cache))
-            return sn_fail(err, SENNIT_RANGE,
-                           "append_begin: span %u has %u tokens; this cache was created for spans of up to %u", i,
-                           cache->step.spans[i].n_tokens, most_new(cache));
-    return SENNIT_OK;
-}
-
 static void undo_spans(struct sn_delayed *c, uint32_t n_spans)
 {
     while (n_spans-- > 0) {
@@ -296,24 +274,15 @@ static sennit_status prepare_span(struct sn_delayed *c, uint32_t i, struct senni
     return status;
 }
 
-static sennit_status reserve_scratch(struct sn_delayed *c, struct sennit_error *err)
-{
-    SN_TRY(sn_forms_reserve(&c->forms, err));
-    c->forms.stepping = true;
-    sennit_status status = sn_attend_reserve(&c->base, err);
-    c->forms.stepping = false;
-    return status;
-}
-
 /* All that can fail; rows that are due change once it has succeeded. */
 static sennit_status delayed_step_begin(struct sennit_cache *cache, struct sennit_error *err)
 {
     struct sn_delayed *c = mutable_delayed(cache);
     const struct sn_cache_step *step = &cache->step;
-    SN_TRY(check_lengths(cache, err));
+    SN_TRY(sn_cache_check_bounds(cache, err));
     SN_TRY(sn_forms_check_step(&c->forms, cache, err));
     SN_TRY(reserve_changes(c, step->n_spans, err));
-    SN_TRY(reserve_scratch(c, err));
+    SN_TRY(sn_forms_reserve_step(&c->forms, cache, err));
     for (uint32_t i = 0; i < step->n_spans; i++) {
         sennit_status status = prepare_span(c, i, err);
         if (status != SENNIT_OK) {

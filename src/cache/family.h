@@ -289,6 +289,9 @@ sennit_status sn_cache_idle(const struct sennit_cache *cache, const char *what, 
 /* The rows that a donor or a view holds, for tests that walk all storage (donor.c). */
 const struct sennit_cache *sn_donor_cache(const struct sennit_donor *donor);
 const struct sennit_cache *sn_view_cache(const struct sennit_donor_attention *view);
+/* Of families with `bounded_span`: the longest span there may be; SENNIT_RANGE for one of the step's above it. */
+uint32_t sn_cache_longest_span(const struct sennit_cache *cache);
+sennit_status sn_cache_check_bounds(const struct sennit_cache *cache, struct sennit_error *err);
 /* SENNIT_RANGE when there is no such row. */
 sennit_status sn_cache_check_row(const struct sennit_cache *cache, uint32_t row, struct sennit_error *err);
 

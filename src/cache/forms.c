@@ -188,6 +188,16 @@ sennit_status sn_forms_reserve(const struct sn_forms *f, struct sennit_error *er
     return sn_cache_pool_reserve_workers(f->plain->pool, n_bytes, err);
 }
 
+sennit_status sn_forms_reserve_step(struct sn_forms *f, struct sennit_cache *cache, struct sennit_error *err)
+{
+    if (f->encoded)
+        SN_TRY(sn_forms_reserve(f, err));
+    f->stepping = true;
+    sennit_status status = sn_attend_reserve(cache, err);
+    f->stepping = false;
+    return status;
+}
+
 static void recode_keys(const struct sn_forms *f, const uint8_t *from, uint32_t head, size_t n_slots, uint8_t *to)
 {
     const struct sn_kv_layout *l = &sn_plain_of(f->plain)->layout;

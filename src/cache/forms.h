@@ -80,6 +80,9 @@ sennit_status sn_forms_check_step(const struct sn_forms *f, const struct sennit_
 
 /* Scratch for it, in worker 0's; then as recode.h wants it. Between the two the scratch may grow, not shrink. */
 sennit_status sn_forms_reserve(const struct sn_forms *f, struct sennit_error *err);
+/* That, where anything changes, and the attention's scratch of the open step of `cache`, by the forms that the step
+ * reads. */
+sennit_status sn_forms_reserve_step(struct sn_forms *f, struct sennit_cache *cache, struct sennit_error *err);
 struct sn_recoding sn_forms_recoding(const struct sn_forms *f);
 
 #endif

@@ -43,6 +43,23 @@ static sennit_status check_spans(struct sennit_cache *cache, const struct sennit
     return status;
 }
 
+uint32_t sn_cache_longest_span(const struct sennit_cache *cache)
+{
+    const struct sennit_cache_config *config = &cache->config;
+    return config->round_depth > config->max_span ? config->round_depth : config->max_span;
+}
+
+sennit_status sn_cache_check_bounds(const struct sennit_cache *cache, struct sennit_error *err)
+{
+    uint32_t most = sn_cache_longest_span(cache);
+    for (uint32_t i = 0; i < cache->step.n_spans; i++)
+        if (cache->step.spans[i].n_tokens > most)
+            return sn_fail(err, SENNIT_RANGE,
+                           "append_begin: span %u has %u tokens; this cache was created for spans of up to %u", i,
+                           cache->step.spans[i].n_tokens, most);
+    return SENNIT_OK;
+}
+
 static sennit_status keep_spans(struct sennit_cache *cache, const struct sennit_span *spans, uint32_t n_spans,
                                 struct sennit_error *err)
 {

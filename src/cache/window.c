@@ -137,20 +137,13 @@ static struct sn_attend_source window_route(const struct sennit_cache *cache, ui
     return (struct sn_attend_source){.ops = ops, .cache = form, .row = &cache->rows[row]};
 }
 
-/* Most new tokens that a row may stand past what it has settled. */
-static uint32_t most_new(const struct sennit_cache *cache)
-{
-    const struct sennit_cache_config *config = &cache->config;
-    return config->round_depth > config->max_span ? config->round_depth : config->max_span;
-}
-
 /* Room for the kept pages, the window's and a step's; a bounded row never has more than its bound. */
 static void set_form(struct sn_window *c, const struct sennit_cache *form, struct sn_window_form *out)
 {
     const struct sennit_cache_config *config = &c->base.config;
     const struct sn_paging *paging = &sn_paged_of(form)->paging;
     uint64_t kept = sn_pages_of(paging, config->window.n_kept), window = sn_pages_of(paging, c->reach) + 1;
-    uint64_t cap = kept + window + sn_pages_of(paging, most_new(&c->base));
+    uint64_t cap = kept + window + sn_pages_of(paging, sn_cache_longest_span(&c->base));
     if (config->max_tokens != SENNIT_UNBOUNDED)
         cap = sn_min_size(cap, sn_pages_of(paging, config->max_tokens));
     out->listing = (struct sn_listing){.paging = paging,
@@ -201,17 +194,12 @@ static void window_release(struct sennit_cache *cache)
 
 /* ---- bytes ---------------------------------------------------------------------------------------------------- */
 
-static uint64_t plus(uint64_t a, uint64_t b)
-{
-    return a > UINT64_MAX - b ? UINT64_MAX : a + b;
-}
-
 /* The pages of the tokens that come with the change of a row's form, on its way to `tokens`, or one. */
 static uint64_t change_bytes(const struct sn_window *c, uint64_t tokens)
 {
     const struct sn_paging *paging = c->encoded.listing.paging;
     uint64_t start = c->forms.start, before = sn_pages_of(paging, start);
-    uint64_t after = sn_pages_of(paging, sn_min_size(tokens, start + most_new(&c->base)));
+    uint64_t after = sn_pages_of(paging, sn_min_size(tokens, start + sn_cache_longest_span(&c->base)));
     return (after > before ? after - before : 1) * sn_page_bytes(paging);
 }
 
@@ -225,7 +213,7 @@ static uint64_t window_storage_bytes(const struct sennit_cache *cache, uint64_t 
     uint64_t encoded = sn_listed_bytes(&c->encoded.listing, tokens);
     if (f->start == 0)
         return encoded;
-    uint64_t most = plus(sn_listed_bytes(&c->plain.listing, f->start), change_bytes(c, tokens));
+    uint64_t most = sn_add_saturated(sn_listed_bytes(&c->plain.listing, f->start), change_bytes(c, tokens));
     return encoded > most ? encoded : most;
 }
 
@@ -236,8 +224,8 @@ static uint64_t window_reserve_bytes(const struct sennit_cache *cache)
     const struct sn_window *c = sn_window_of(cache);
     const struct sn_listing *g = c->forms.encoded && c->forms.start == 0 ? &c->encoded.listing : &c->plain.listing;
     uint64_t page = sn_page_bytes(g->paging), bytes = 0, full;
-    if (most_new(cache) > 1)
-        bytes = sn_pages_of(g->paging, most_new(cache)) * page;
+    if (sn_cache_longest_span(cache) > 1)
+        bytes = sn_pages_of(g->paging, sn_cache_longest_span(cache)) * page;
     if (cache->config.round_depth > 0) /* of a row without tokens that a round gives some */
         bytes += sn_list_bytes(g->cap);
     if (cache->config.n_snapshots == 0)
@@ -620,16 +608,6 @@ static void window_discard_prefill(struct sennit_cache *cache, uint32_t n_rows)
 
 /* ---- the step -------------------------------------------------------------------------------------------------- */
 
-static sennit_status check_lengths(const struct sennit_cache *cache, struct sennit_error *err)
-{
-    for (uint32_t i = 0; i < cache->step.n_spans; i++)
-        if (cache->step.spans[i].n_tokens > most_new(cache))
-            return sn_fail(err, SENNIT_RANGE,
-                           "append_begin: span %u has %u tokens; this window was created for spans of up to %u", i,
-                           cache->step.spans[i].n_tokens, most_new(cache));
-    return SENNIT_OK;
-}
-
 static void undo_spans(struct sn_window *c, uint32_t n_spans)
 {
     while (n_spans-- > 0) {
@@ -666,25 +644,15 @@ static sennit_status prepare_span(struct sn_window *c, uint32_t i, struct sennit
     return status;
 }
 
-static sennit_status reserve_scratch(struct sn_window *c, struct sennit_error *err)
-{
-    if (c->forms.encoded)
-        SN_TRY(sn_forms_reserve(&c->forms, err));
-    c->forms.stepping = true;
-    sennit_status status = sn_attend_reserve(&c->base, err);
-    c->forms.stepping = false;
-    return status;
-}
-
 /* All that can fail; rows that are due change their form once it has succeeded. */
 static sennit_status window_step_begin(struct sennit_cache *cache, struct sennit_error *err)
 {
     struct sn_window *c = mutable_window(cache);
     const struct sn_cache_step *step = &cache->step;
-    SN_TRY(check_lengths(cache, err));
+    SN_TRY(sn_cache_check_bounds(cache, err));
     SN_TRY(sn_forms_check_step(&c->forms, cache, err));
     SN_TRY(reserve_changes(c, step->n_spans, err));
-    SN_TRY(reserve_scratch(c, err));
+    SN_TRY(sn_forms_reserve_step(&c->forms, cache, err));
     for (uint32_t i = 0; i < step->n_spans; i++) {
         sennit_status status = prepare_span(c, i, err);
         if (status != SENNIT_OK) {
