@@ -35,7 +35,7 @@ static void moving(struct geometry *g)
 static void moving_changing(struct geometry *g)
 {
     static const struct sennit_cache_config late = {
-        .family = "delayed", .start = 18, .inner = &coded_store, .n_inner = 1};
+        .family = "delayed", .start = 19, .inner = &coded_store, .n_inner = 1};
     moving(g);
     g->config.window.n_kept = 2;
     g->config.inner = &late;
