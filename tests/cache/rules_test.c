@@ -357,10 +357,10 @@ static void rollback_is_the_straight_run(void **state)
             stage_dispose(rows, 3);
             uint64_t kept[] = {a, 0, depth - a};
             OK(sennit_cache_spec_round_begin(c, err));
-            for (uint32_t i = 0; i < 3; i += 2) {
-                stage_feed(&s, c, i, 1000 * i + n, (uint32_t)kept[i], NULL);
-                stage_feed(&s, c, i, 77777, depth - (uint32_t)kept[i], NULL);
-            }
+            struct feed right[] = {{.row = 0, .seed = n, .n = a}, {.row = 2, .seed = 2000 + n, .n = depth - a}};
+            struct feed wrong[] = {{.row = 0, .seed = 77777, .n = depth - a}, {.row = 2, .seed = 77777, .n = a}};
+            stage_feeds(&s, c, right, 2); /* windows of two lengths in one step */
+            stage_feeds(&s, c, wrong, 2);
             OK(sennit_cache_spec_round_rollback(c, kept, err));
             OK(sennit_cache_spec_round_begin(c, err));
             OK(sennit_cache_spec_round_commit(c, err));
