@@ -58,6 +58,8 @@ static uint32_t random_span(struct world *w, const struct mcache *m, uint32_t r)
         n = w->g.config.max_span;
     if (row->n + n > w->max_len)
         n = row->n < w->max_len ? (uint32_t)(w->max_len - row->n) : 0;
+    if (limit <= w->g.config.max_span && rng_chance(&w->rng, 10)) /* right up to a change of precision */
+        n = (uint32_t)limit;
     room = room < limit ? room : limit;
     return n < room ? n : (uint32_t)room;
 }

@@ -162,7 +162,13 @@ static void window_geometry(struct rng *rng, struct geometry *g, sennit_type typ
 
 static void changing_geometry(struct rng *rng, struct geometry *g, sennit_type type, bool large)
 {
-    stored_geometry(rng, g, type, large, &changing[rng_below(rng, SN_ARRAY_LEN(changing))]);
+    const struct sennit_cache_config *inner = &changing[rng_below(rng, SN_ARRAY_LEN(changing))];
+    stored_geometry(rng, g, type, large, inner);
+    if (inner->start > 6 && rng_chance(rng, 50)) { /* it has moved on by then: some pages are dead */
+        g->config.window.tokens = 1 + rng_below(rng, (uint32_t)inner->start / 2);
+        g->config.window.slack = 1 + rng_below(rng, 4);
+        g->config.window.n_kept = rng_below(rng, 4);
+    }
 }
 
 static void window_tiny(struct rng *rng, struct geometry *g)
