@@ -246,6 +246,7 @@ static void delayed_discard_prefill(struct sennit_cache *cache, uint32_t n_rows)
 
 static void undo_spans(struct sn_delayed *c, uint32_t n_spans)
 {
+    c->forms.stepping = false;
     while (n_spans-- > 0) {
         struct sn_row *row = &c->base.rows[c->base.step.spans[n_spans].row];
         struct sn_change *change = &c->changes[n_spans];
@@ -297,6 +298,7 @@ static void delayed_step_begun(struct sennit_cache *cache)
 {
     struct sn_delayed *c = mutable_delayed(cache);
     const struct sn_cache_step *step = &cache->step;
+    c->forms.stepping = false;
     for (uint32_t i = 0; i < step->n_spans; i++) {
         struct sn_row *row = &cache->rows[step->spans[i].row];
         if (c->changes[i].due)

@@ -194,7 +194,7 @@ sennit_status sn_forms_reserve_step(struct sn_forms *f, struct sennit_cache *cac
         SN_TRY(sn_forms_reserve(f, err));
     f->stepping = true;
     sennit_status status = sn_attend_reserve(cache, err);
-    f->stepping = false;
+    f->stepping = status == SENNIT_OK; /* readers of this cache reserve theirs before the change is made */
     return status;
 }
 

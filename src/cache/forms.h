@@ -20,7 +20,7 @@ struct sn_forms {
     struct sennit_cache *encoded; /* NULL: there is one form */
     uint64_t start;
     struct sennit_cache_config inner; /* what the configuration's `inner` points to */
-    bool stepping;                    /* in append_begin: rows that are due are read as they are about to be */
+    bool stepping;                    /* a step begins: rows that are due are read as they are about to be */
 };
 
 enum { SN_FORMS_MAX_START = 1 << 30 };

@@ -610,6 +610,7 @@ static void window_discard_prefill(struct sennit_cache *cache, uint32_t n_rows)
 
 static void undo_spans(struct sn_window *c, uint32_t n_spans)
 {
+    c->forms.stepping = false;
     while (n_spans-- > 0) {
         struct sn_row *row = &c->base.rows[c->base.step.spans[n_spans].row];
         struct sn_page_list *list = row->store;
@@ -667,6 +668,7 @@ static void window_step_begun(struct sennit_cache *cache)
 {
     struct sn_window *c = mutable_window(cache);
     const struct sn_cache_step *step = &cache->step;
+    c->forms.stepping = false;
     for (uint32_t i = 0; i < step->n_spans; i++) {
         struct sn_row *row = &cache->rows[step->spans[i].row];
         if (c->changes[i].due)
