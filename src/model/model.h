@@ -8,7 +8,7 @@
 #include "kernel/kernel.h"
 #include "sennit/cache.h"
 #include "sennit/model.h"
-#include "text/template.h"
+#include "text/template/template.h"
 #include "text/tokenizer.h"
 
 struct sn_forward;

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "text/template.h"
+#include "text/template/template.h"
 
 struct rendered {
     struct sn_heap heap;

@@ -1,9 +1,9 @@
 /* The syntax tree of a template, its lexer and its parser.
  * Everything is allocated in the template's arena and never changes after parsing. */
-#ifndef SN_TEXT_JINJA_AST_H
-#define SN_TEXT_JINJA_AST_H
+#ifndef SN_TEXT_TEMPLATE_AST_H
+#define SN_TEXT_TEMPLATE_AST_H
 
-#include "text/jinja_value.h"
+#include "text/template/value.h"
 
 /* ---- tokens ---------------------------------------------------------------------------------- */
 enum sn_jtok {

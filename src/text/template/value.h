@@ -5,8 +5,8 @@
  * it is trusted. Positions and lengths that a template sees count characters (code points); `len`
  * counts bytes.
  */
-#ifndef SN_TEXT_JINJA_VALUE_H
-#define SN_TEXT_JINJA_VALUE_H
+#ifndef SN_TEXT_TEMPLATE_VALUE_H
+#define SN_TEXT_TEMPLATE_VALUE_H
 
 #include "base/base.h"
 
@@ -159,7 +159,7 @@ sn_jtype_name(struct sn_jval v); /* the name Python gives the type: "str", "dict
 bool sn_jstr_eq(const struct sn_jstr *s, const char *z);
 bool sn_jstr_same(const struct sn_jstr *a, const struct sn_jstr *b);
 
-/* ---- characters (jinja_unicode.c)
+/* ---- characters (unicode.c)
  * ---------------------------------------------------------------------------- */
 /* Decodes one character of valid UTF-8 at s[*i] and moves *i past it. */
 uint32_t sn_uni_next(const char *s, size_t n, size_t *i);

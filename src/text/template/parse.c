@@ -1,5 +1,5 @@
 /* Statements, and what both halves of the parser share. */
-#include "text/jinja_parse.h"
+#include "text/template/parse.h"
 
 #include <stdio.h>
 

@@ -1,5 +1,5 @@
 /* Attributes, items and slices: what a.b, a[b] and a[b:c:d] find. */
-#include "text/jinja_run.h"
+#include "text/template/run.h"
 
 static bool in_list(const char *const *names, const struct sn_jstr *name)
 {

@@ -1,4 +1,4 @@
-/* Made by tools/jinja_unicode.py from Unicode 14.0.0; do not edit. */
+/* Made by tools/template_unicode.py from Unicode 14.0.0; do not edit. */
 /* clang-format off */
 static const struct uni_range alnum_ranges[] = {
     {0x30, 0x39}, {0x41, 0x5A}, {0x61, 0x7A}, {0xAA, 0xAA}, {0xB2, 0xB3}, {0xB5, 0xB5},

@@ -1,5 +1,5 @@
 /* Text from patterns: "..." % values, "...".format(...), strftime. */
-#include "text/jinja_run.h"
+#include "text/template/run.h"
 
 #include <stdio.h>
 #include <stdlib.h>

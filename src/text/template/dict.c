@@ -1,5 +1,5 @@
 /* Lists and dictionaries of the template language, and their making from JSON. */
-#include "text/jinja_run.h"
+#include "text/template/run.h"
 
 #include <math.h>
 

@@ -1,5 +1,5 @@
 /* Methods of strings, lists, dictionaries and loops. */
-#include "text/jinja_run.h"
+#include "text/template/run.h"
 
 #define ABSENT(v) ((v).type == SN_J_ABSENT)
 #define SELF      (c->self.u.s)

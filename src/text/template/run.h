@@ -4,11 +4,11 @@
  * place r->at. Every function that takes a value of the template by recursion goes through
  * sn_jenter, which bounds the C stack.
  */
-#ifndef SN_TEXT_JINJA_RUN_H
-#define SN_TEXT_JINJA_RUN_H
+#ifndef SN_TEXT_TEMPLATE_RUN_H
+#define SN_TEXT_TEMPLATE_RUN_H
 
-#include "text/jinja_ast.h"
-#include "text/template.h"
+#include "text/template/ast.h"
+#include "text/template/template.h"
 
 struct sn_jbind {
     uint32_t id;
@@ -107,7 +107,7 @@ SN_MUST bool sn_jcase(struct sn_jrun *r, const struct sn_jstr *s, enum sn_case f
 bool sn_jfind(const struct sn_jstr *s, size_t from, const struct sn_jstr *what,
               size_t *at); /* bytes */
 
-/* ---- conversions and operations (jinja_ops.c, jinja_repr.c)
+/* ---- conversions and operations (ops.c, repr.c)
  * ---------------------------------------------------- */
 SN_MUST bool sn_jfrom_json(struct sn_jrun *r, const json_t *j, bool trusted, struct sn_jval *out);
 SN_MUST bool sn_jstr_of(struct sn_jrun *r, struct sn_jval v,

@@ -1,6 +1,6 @@
 /* Characters: UTF-8, classes and full case mappings. The tables are Python's
- * (tools/jinja_unicode.py). */
-#include "text/jinja_value.h"
+ * (tools/template_unicode.py). */
+#include "text/template/value.h"
 
 struct uni_range {
     uint32_t first, last;
@@ -13,7 +13,7 @@ struct uni_many {
     uint32_t cp, to[3];
 };
 
-#include "text/jinja_unicode_tables.h"
+#include "text/template/unicode_tables.h"
 
 uint32_t sn_uni_next(const char *s, size_t n, size_t *i)
 {

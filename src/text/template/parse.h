@@ -1,10 +1,10 @@
-/* Shared by the two halves of the parser: jinja_parse.c (statements) and jinja_parse_expr.c
+/* Shared by the two halves of the parser: parse.c (statements) and parse_expr.c
  * (expressions). */
-#ifndef SN_TEXT_JINJA_PARSE_H
-#define SN_TEXT_JINJA_PARSE_H
+#ifndef SN_TEXT_TEMPLATE_PARSE_H
+#define SN_TEXT_TEMPLATE_PARSE_H
 
-#include "text/jinja_ast.h"
-#include "text/jinja_run.h"
+#include "text/template/ast.h"
+#include "text/template/run.h"
 
 /* Nesting of the source: brackets, blocks, chains of operators. The evaluator's own limit is on
  * top. */

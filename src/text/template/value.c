@@ -1,5 +1,5 @@
 /* Arena and the small helpers of values. */
-#include "text/jinja_value.h"
+#include "text/template/value.h"
 
 #include <stdalign.h>
 

@@ -1,7 +1,7 @@
 /* Expressions, by recursive descent in the order of jinja2/parser.py:
  *   cond: or [if or [else cond]] · or · and · not · compare · + - · ~ · * / // % · ** · unary ·
  * postfix · filters */
-#include "text/jinja_parse.h"
+#include "text/template/parse.h"
 
 static bool parse_or(struct sn_jparser *p, struct sn_jnode **out);
 static bool parse_unary(struct sn_jparser *p, bool with_filter, struct sn_jnode **out);

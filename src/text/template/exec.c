@@ -1,5 +1,5 @@
 /* Statements, scopes, macros, and where output goes. */
-#include "text/jinja_run.h"
+#include "text/template/run.h"
 
 /* ---- output ---------------------------------------------------------------------------------- */
 

@@ -1,5 +1,5 @@
 /* Operators with Python's meaning: truth, equality, order, membership, arithmetic. */
-#include "text/jinja_run.h"
+#include "text/template/run.h"
 
 #include <math.h>
 

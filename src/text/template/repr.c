@@ -1,5 +1,5 @@
 /* Values as text: str(), repr() and JSON, byte for byte what Python prints. */
-#include "text/jinja_run.h"
+#include "text/template/run.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -8,7 +8,7 @@
  *  - a closing delimiter inside open brackets is an operator;
  *  - line ends become \n, and one at the very end of the template goes.
  */
-#include "text/jinja_ast.h"
+#include "text/template/ast.h"
 
 #include <errno.h>
 #include <stdlib.h>

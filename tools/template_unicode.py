@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes src/text/jinja_unicode_tables.h: character classes and case mappings as Python's str methods define them.
+"""Writes src/text/template/unicode_tables.h: character classes and case mappings as Python's str methods define them.
 
-usage: tools/jinja_unicode.py > src/text/jinja_unicode_tables.h
+usage: tools/template_unicode.py > src/text/template/unicode_tables.h
 """
 import sys
 import unicodedata
@@ -62,7 +62,7 @@ def mapping(fn, base=lambda ch: ch):
     return runs, many
 
 
-print("/* Made by tools/jinja_unicode.py from Unicode " + unicodedata.unidata_version + "; do not edit. */")
+print("/* Made by tools/template_unicode.py from Unicode " + unicodedata.unidata_version + "; do not edit. */")
 print("/* clang-format off */")
 emit("alnum_ranges", "struct uni_range", ranges(lambda ch: ch.isalnum()))
 emit("alpha_ranges", "struct uni_range", ranges(lambda ch: ch.isalpha()))

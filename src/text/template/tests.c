@@ -1,5 +1,5 @@
 /* Tests (`x is ...`) and global functions. */
-#include "text/jinja_run.h"
+#include "text/template/run.h"
 
 static bool answer(struct sn_jval *out, bool yes)
 {

@@ -1,11 +1,11 @@
 /* The room's entry: parse once, render many times. A render's whole state is on its own stack and
  * in its arena. */
-#include "text/template.h"
+#include "text/template/template.h"
 
 #include <limits.h>
 #include <locale.h>
 
-#include "text/jinja_run.h"
+#include "text/template/run.h"
 
 struct sn_template {
     struct sn_heap *heap;

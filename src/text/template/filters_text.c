@@ -1,5 +1,5 @@
 /* Filters that give text or a number. */
-#include "text/jinja_run.h"
+#include "text/template/run.h"
 
 #include <errno.h>
 #include <math.h>

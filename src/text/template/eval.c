@@ -1,5 +1,5 @@
 /* Expressions. One function per kind of node; sn_jeval counts steps and bounds the depth. */
-#include "text/jinja_run.h"
+#include "text/template/run.h"
 
 #include <stdio.h>
 

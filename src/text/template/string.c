@@ -1,5 +1,5 @@
 /* Strings: building, cutting and joining them without losing which byte is trusted. */
-#include "text/jinja_run.h"
+#include "text/template/run.h"
 
 /* ---- builder --------------------------------------------------------------------------------- */
 

@@ -1,6 +1,6 @@
 /* Filters over sequences. What gives a generator in Python gives an ITER here: it can be walked
  * once. */
-#include "text/jinja_run.h"
+#include "text/template/run.h"
 
 #define ABSENT(v) ((v).type == SN_J_ABSENT)
 
