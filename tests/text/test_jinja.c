@@ -1,6 +1,7 @@
 /* Chat templates against what the reference implementation rendered
  * (tests/text/golden/templates.json, made by tools/template_golden.py): own templates by their
  * text, those of the shared folder by hash. usage: test-text-jinja-golden golden | refused | shared
+ * conversations FILE: a file of tools/template_conversations.py, texts and raised messages in full.
  */
 #include <dirent.h>
 #include <stdio.h>
@@ -172,19 +173,90 @@ static int test_shared(const json_t *golden)
     return failed || n_files < 30;
 }
 
+/* ---- conversations --------------------------------------------------------------------------- */
+
+/* What the template itself said: the message after "template line L, column C: ". */
+static const char *raised(const struct rendered *r)
+{
+    const char *at = strstr(r->err.message, "column ");
+    at = at ? strstr(at, ": ") : NULL;
+    return r->status == SENNIT_INVALID && at ? at + 2 : NULL;
+}
+
+static bool as_expected(const char *template, const char *talk, const struct rendered *r,
+                        const json_t *want)
+{
+    const json_t *text = json_object_get(want, "text"), *message = json_object_get(want, "raised");
+    if (text) {
+        size_t n = json_string_length(text), k = 0;
+        const char *w = json_string_value(text), *got = r->text.data ? r->text.data : "";
+        if (r->status == SENNIT_OK && r->text.len == n && memcmp(got, w, n) == 0)
+            return spans_hold(talk, r);
+        while (k < n && k < r->text.len && got[k] == w[k])
+            k++;
+        printf("FAILED %s, %s: at byte %zu\n  want: %.*s\n  got:  %.*s (%s)\n", template, talk, k,
+               (int)sn_min_size(n - k, 80), w + k, (int)sn_min_size(r->text.len - k, 80), got + k,
+               r->status ? r->err.message : "ok");
+        return false;
+    }
+    const char *said = raised(r);
+    bool ok = message ? said && strcmp(said, json_string_value(message)) == 0
+                      : r->status != SENNIT_OK && r->status != SENNIT_INTERNAL &&
+                            names_a_place(&r->err);
+    if (!ok)
+        printf("FAILED %s, %s: want %s\n  got: %s%.*s\n", template, talk,
+               json_string_value(message ? message : json_object_get(want, "message")),
+               r->status ? r->err.message : "a text: ", (int)sn_min_size(r->text.len, 200),
+               r->text.data ? r->text.data : "");
+    return ok;
+}
+
+static int test_conversations(const json_t *file)
+{
+    struct sn_render_opts opts = {.now_unix =
+                                      json_integer_value(json_object_get(file, "now_unix"))};
+    const json_t *talks = json_object_get(file, "conversations");
+    json_t *t, *want;
+    size_t i, n = 0, n_texts = 0, n_raised = 0, failed = 0;
+    json_array_foreach(json_object_get(file, "templates"), i, t)
+    {
+        const json_t *source = json_object_get(t, "source");
+        const char *talk, *name = json_string_value(json_object_get(t, "name"));
+        json_object_foreach(json_object_get(t, "renders"), talk, want)
+        {
+            json_t *vars = json_deep_copy(json_object_get(file, "tokens"));
+            json_object_update(vars, json_object_get(talks, talk));
+            struct rendered r;
+            render(&r, json_string_value(source), json_string_length(source), vars, &opts);
+            failed += !as_expected(name, talk, &r, want);
+            failed += !rendered_free(&r);
+            json_decref(vars);
+            n++;
+            n_texts += json_object_get(want, "text") != NULL;
+            n_raised += json_object_get(want, "raised") != NULL;
+        }
+    }
+    printf("%zu templates, %zu conversations, %zu renders (%zu texts, %zu raised, %zu other errors), "
+           "%zu failed\n",
+           i, json_object_size(talks), n, n_texts, n_raised, n - n_texts - n_raised, failed);
+    return failed || i < 3 || n < 12 * i;
+}
+
 int main(int argc, char **argv)
 {
+    const char *what = argc > 1 ? argv[1] : "golden";
     json_error_t err;
-    json_t *golden =
-        json_load_file(SENNIT_SOURCE_DIR "/tests/text/golden/templates.json", JSON_ALLOW_NUL, &err);
+    const char *path =
+        argc > 2 ? argv[2] : SENNIT_SOURCE_DIR "/tests/text/golden/templates.json";
+    json_t *golden = json_load_file(path, JSON_ALLOW_NUL, &err);
     if (!golden) {
-        printf("tests/text/golden/templates.json: %s\n", err.text);
+        printf("%s: %s\n", path, err.text);
         return 1;
     }
-    const char *what = argc > 1 ? argv[1] : "golden";
-    int rc = strcmp(what, "shared") == 0    ? test_shared(golden)
-             : strcmp(what, "refused") == 0 ? test_refused(golden)
-                                            : test_golden(golden);
+    int rc = strcmp(what, "shared") == 0          ? test_shared(golden)
+             : strcmp(what, "refused") == 0       ? test_refused(golden)
+             : strcmp(what, "conversations") == 0 ? test_conversations(golden)
+                                                  : test_golden(golden);
     json_decref(golden);
     return rc;
 }
