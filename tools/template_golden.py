@@ -421,6 +421,112 @@ a {% if true -%}   b   {%- endif %} c
 {%+ if true %}plus{%+ endif %}
 x {%- if true %} y{% endif -%} z
 {{ "a" }}{{ '{{' }}{{ "}}" }} {{ {'a': {}} }} {{ '%}' }}
+{{ d.keys()|list }} {{ d.values()|list }} {{ d.get('zz', 3) }} {{ d.copy() }} {{ d.items()|list|length }}
+{{ d.pop('b') }}
+{{ d.setdefault('q', 1) }}
+{{ l.index(2) }} {{ l.count(1) }} {{ (1,2,1).count(1) }} {{ (1,2).index(2) }}
+{{ l.index(99) }}
+{{ s.index('W') }} {{ s.rindex('o') }} {{ s.find('zz') }}
+{{ s.index('zz') }}
+{{ s.split('o', 1) }} {{ s.rsplit('o', maxsplit=1) }} {{ 'a  b'.split(' ') }} {{ ' a  b '.split() }} {{ s.split('l', -1) }} {{ s.split(none, 1) }}
+{{ s.startswith(('H', 'x')) }} {{ s.endswith('d', 3) }} {{ s.startswith('W', 6, 8) }}
+{{ s.count('l') }} {{ s.count('') }} {{ s.center(21, '*') }} {{ s.ljust(13, '.') }}| {{ s.rjust(13) }}
+{{ s.join(['a', 'b']) }} {{ ','.join(d) }} {{ '-'.join('abc') }}
+{{ 'a\nb\r\nc\x0bd\u2028e'.splitlines() }} {{ 'a\n'.splitlines(true) }}
+{{ '%s|%r|%d|%5.2f|%-5s|%05d|%x|%%' % ('a', 'b', 3, 2.5, 'x', 42, 255) }}
+{{ '%s' % d }} {{ '%s %s' % ('a', none) }} {{ '%(a)s' % {'a': 1} }}
+{{ '%d' % 'a' }}
+{{ 'a'|format }} {{ '%s-%s'|format('a', 1) }}
+{{ range(10)[2:5] }} {{ range(5)|list }} {{ range(5, 0, -2)|list }} {{ range(3)[1] }} {{ 2 in range(3) }}
+{{ range(3) }}
+{{ d|tojson(indent=4) }} {{ [1,[2,{'a':[]}]]|tojson(indent=2) }} {{ d|tojson(2) }}
+{{ d|tojson(false, 2) }} {{ d|tojson(true) }} {{ {'b':{'d':1,'c':2},'a':3}|tojson(indent=2, sort_keys=true) }}
+{{ {'é': '\u2028'}|tojson }} {{ '😀'|tojson(ensure_ascii=true) }} {{ '\x7f\x80\x9f'|tojson }}
+{{ [1.0, 1e16, 1e-5, 0.1, 123456789012345680.0, -0.0]|tojson }}
+{{ (1,2)|tojson }} {{ range(3)|list|tojson }} {{ [true,none]|tojson(separators=[',',':']) }}
+{{ ('a'|safe)|tojson }} {{ '<a>'|e }} {{ '<a>'|escape }} {{ ('<a>'|safe)|e }} {{ '<a>'|forceescape }}
+{{ l|slice(2)|list }} {{ range(7)|slice(3)|list }} {{ range(7)|slice(3, 'x')|list }}
+{% for i in l %}{{ loop.cycle('x', 'y') }}{{ loop.index }}{{ loop.revindex }}{{ loop.revindex0 }}{{ loop.first }}{{ loop.last }}{{ loop.length }}{{ loop.previtem }}{{ loop.nextitem }}{{ loop.depth0 }}{{ loop.changed(i) }}{% endfor %}
+{% for k, v in d.items() recursive %}{{ k }}{% if v is mapping %}[{{ loop(v.items()) }}]{% endif %}{{ loop.depth }}{% endfor %}
+{% for a in l if a > 1 recursive %}{{ a }}{{ loop.length }}{% endfor %}
+{% macro m(a, b=2, *args) %}{% endmacro %}
+{% macro m(a, b=a) %}{{ a }}{{ b }}{% endmacro %}{{ m(1) }}{{ m() }}{{ m(b=2) }}
+{% macro m() %}{{ caller() if caller else 'none' }}{% endmacro %}{{ m() }}{% call m() %}x{% endcall %}
+{% macro outer() %}{% macro inner(x) %}<{{ x }}>{% endmacro %}{{ inner(1) }}{% endmacro %}{{ outer() }}
+{% macro m(x) %}{{ x }}{% if x > 0 %}{{ m(x - 1) }}{% endif %}{% endmacro %}{{ m(3) }}
+{% macro m(x) %}{{ x }}{% endmacro %}{{ m(1, 2) }}
+{% macro m(x) %}{{ x }}{% endmacro %}{{ m(y=2) }}
+{% macro m(x) %}{{ x }}{% endmacro %}{{ m(1, x=2) }}
+{% macro m(x) %} {{ x }} {% endmacro %}{{ m(1)|trim ~ '|' }}{{ m(1) is string }}{{ m(1)|length }}{{ (m(1) + 'x') }}
+{% set ns = namespace({'a': 1}, b=2) %}{{ ns.a }}{{ ns.b }}{{ ns['a'] }}{{ ns.c is defined }}{% set ns.c = 3 %}{{ ns.c }}
+{% set ns = namespace(a=1) %}{{ ns }}
+{% set ns = namespace(a=[]) %}{% for i in l %}{% set ns.a = ns.a + [i] %}{% endfor %}{{ ns.a }}
+{% set a, b = 1, 2 %}{{ a }}{{ b }}{% set (c, d2) = [3, 4] %}{{ c }}{{ d2 }}
+{% set x | upper %}abc{% endset %}{{ x }}{% set y | replace('a','b') | trim %} a {% endset %}{{ y }}
+{% for x in [[1,[2,3]],[4,[5,6]]] %}{% set a, b = x %}{{ a }}{{ b }}{% endfor %}{% for a, (b, c) in [[1,[2,3]]] %}{{ a }}{{ b }}{{ c }}{% endfor %}
+{% for i in range(10) %}{% if i == 2 %}{% continue %}{% elif i == 5 %}{% break %}{% endif %}{{ i }}{% endfor %}
+{% for i in x %}a{% else %}b{% endfor %} {% for i in n or [] %}a{% else %}c{% endfor %}
+{% for i in n %}a{% endfor %}
+{% for c in 'aé😀' %}{{ c }},{% endfor %} {% for k in d %}{{ k }},{% endfor %}
+{{ l[0:2:1] }} {{ l[::2] }} {{ u[::-1] }} {{ l[-1:] }} {{ 'abc'[1:][0] }} {{ l[:-1][::-1] }} {{ d['a'][1:3] }}
+{{ messages[::-1] is defined }} {{ l[1.0] }}|{{ l['0'] }}|{{ l[true] }}
+{{ users|map(attribute='name')|map('upper')|join(' ') }} {{ users|selectattr('age', 'gt', 26)|list|length }} {{ users|sum(attribute='age') }} {{ users|sort(attribute='age,name')|map(attribute='name')|list }}
+{{ users|sort(attribute='name', reverse=true)|map(attribute='name')|list }} {{ ['b','A','c']|sort }} {{ ['b','A','c']|sort(case_sensitive=true) }} {{ d|dictsort }}
+{{ [3,1,2]|max }} {{ ['a','B']|min }} {{ []|max }} {{ users|max(attribute='age') }}
+{{ 'ab cd'|wordcount }} {{ 'hello world foo'|truncate(9) }} {{ 'hello world foo'|truncate(9, true, '..') }} {{ 'abc'|center(9) }}|
+{{ 'a\nb\n\nc'|indent }}|{{ 'a\nb\n\nc'|indent(2, true, true) }}|{{ 'a\nb'|indent('>> ') }}
+{{ 3.7|int }} {{ '12'|int }} {{ 'x'|int(5) }} {{ '0x1f'|int(0, 16) }} {{ '3.9'|int }} {{ '1e3'|float }} {{ 2.345|round(2) }} {{ 2.5|round }} {{ 3.2|round(0, 'ceil') }} {{ 42|round(-1) }} {{ -5|abs }}
+{{ 1 if x is defined and x.y is defined else 'no' }} {{ x.y.z is defined }}
+{{ d.n is mapping and d.n.m is string }} {{ 'a' is in(['a']) }} {{ l is not string and l is iterable }}
+{{ strftime_now('%Y-%m-%d %H:%M:%S %j %a %A %b %B %d %e %p %I %y %U %w %Z %%') }}
+{{ strftime_now() }}
+{{ raise_exception('a: b: c') }}
+{{ raise_exception(d) }}
+{{ raise_exception() }}
+{{ raise_exception('a', 'b') }}
+{{ raise_exception(message='named') }}
+{% generation %}{{ s }}{% endgeneration %}{% generation -%} a {%- endgeneration %}
+{%- if true -%} a {%- else -%} b {%- endif -%} c
+{% do l %}
+{% include 'x' ignore missing %}
+{% import 'x' as y %}
+{{ loop }}
+{{ 7 // 2.0 }} {{ 1e308 * 10 }} {{ -7 // 2 }} {{ -7 % 3 }} {{ 7 % -3 }} {{ 2 ** 0.5 }} {{ 1 / 3 }}
+{{ 'a' 'b' ~ 'c' }} {{ 'a' * 2 ~ 'b' }} {{ -1 ** 2 }} {{ not 1 == 2 }} {{ 1 < 2 == true }} {{ 1 in [1] == true }}
+{{ d.__class__ }}
+{{ ''['__class__'] }}
+{{ l|first.a }}|{{ (l|first).a }}
+{{ l | map('int') | sum }} {{ ['1','2']|map('int')|sum }} {{ [[1,2],[3]]|sum(start=[]) }}
+{{ (users|first)['name'] }} {{ users[0]['name'][0]|upper }} {{ users|last|attr('name') }}
+{{ d|items|list }} {{ d|length }} {{ d|list|last }} {{ d.items()|first }} {{ d.items() }} {{ d.keys() }} {{ d.values() }}
+{{ [1,2]|unique|list }} {{ ['a','A','b']|unique|list }} {{ [1,1.0,true]|unique|list }} {{ 'aab'|unique|join }}
+{{ s|attr('upper')() }} {{ d|attr('items')()|list }}
+{{ [1,2,3].__len__() }}
+{{ 'é' < 'z' }} {{ 'a' < 'B' }} {{ [1,'a'] == [1,'a'] }} {{ {'a':1} != {'a':2} }} {{ (1,2) < (1,3) }}
+{{ x|default(y) is defined }} {{ x|default('a')|upper }} {{ n|default('a', true) }} {{ ''|default('a', boolean=True) }} {{ false|default('a', true) }}
+{{ (s|list)[:3]|join('+') }} {{ s|reverse }} {{ l|reverse|list }} {{ s|replace('o', '0')|lower|title }}
+{{ "a" if l else "b" if n else "c" }} {{ (1, 2)[0] }} {{ {'a': 1}['a'] }} {{ [1, 2,] }} {{ {'a': 1,} }} {{ (1,) }} {{ 1, 2 }}
+{{ l.0 }} {{ l.2 }} {{ users.0.name }} {{ d['a']['4'] is defined }}
+{{ m.x if m is defined }}|{{ none ~ '' }}|{{ none|string }}|{{ true|string }}|{{ 1.0|string }}|{{ [none]|string }}
+{{ true + 1 }} {{ true & false }}
+{{ 5 is divisibleby 0 }}
+{{ s|tojson|safe }} {{ s|string|tojson }} {{ d|string }} {{ d|string|length }} {{ 'a"b'|tojson|tojson }}
+{{ {'a': x}|tojson }}
+{{ 1_0 + 0x_f }} {{ 1__0 }}
+{{ 1.e5 }}
+{{ .5 }}
+{{ 00 }} {{ 01 }}
+{# a #}{{ 1 }}{#- b -#} {{ 2 }} {% raw %}{{ a }}{% endraw %}{%- raw +%} x {% endraw -%}  y
+{% if x is defined %}a{% elif s == 'Hello World' %}b{% else %}c{% endif %}
+{% with a=1, b=a %}{{ b }}{% endwith %}
+{% if true %}{% set q = 1 %}{% endif %}{{ q }} {% for i in l %}{% set q = i %}{% endfor %}{{ q }}
+{{ 42|round(-1) }} {{ 45|round(-1) }} {{ 55|round(-1) }} {{ -45|round(-1) }} {{ -55|round(-1) }} {{ 1250|round(-2) }} {{ 0|round(-3) }} {{ 7|round(-1) }} {{ 7|round(-5) }} {{ 499999999999999999|round(-18) }} {{ 4999999999999999999|round(-19) }} {{ 5|round(-25) }}
+{{ s.index('W') }} {{ s.rindex('o') }} {{ s.index('o', 5) }} {{ u.index('😀') }}
+{{ s.rindex('zz') }}
+{{ '<a href="x">\'&'|e }} {{ ('<a>'|safe)|e }} {{ '<a>'|forceescape }} {{ ('<a>'|safe)|forceescape }} {{ 5|e }} {{ none|e }} {{ x|e }} {{ l|e }} {{ ('<'|e) ~ '<' }} {{ '<'|e is escaped }} {{ ['<']|map('e')|join }}
+{{ 'a b/c?é&=😀~-_.'|urlencode }} {{ 5|urlencode }} {{ 2.5|urlencode }}
+{{ l|slice(2)|list }} {{ range(7)|slice(3)|list }} {{ range(7)|slice(3, 'x')|list }} {{ []|slice(2)|list }} {{ [1]|slice(3, 0)|list }} {{ 'abcd'|slice(2)|map('join')|list }}
+{{ strftime_now('%w %u %U %W [%Z] [%z]') }} {{ strftime_now('%-w|%-U') }}
 """
 
 MULTILINE = [
@@ -449,8 +555,8 @@ MULTILINE = [
 UNSUPPORTED = [
     "{% include 'x' %}", "{% import 'x' as y %}", "{% from 'x' import y %}", "{% extends 'x' %}",
     "a\n {% block b %}{% endblock %}", "{% autoescape true %}{% endautoescape %}", "{% print 1 %}",
-    "{{ '<'|escape }}", "{{ '<'|e }}", "{{ 'x'|urlencode }}", "{{ [1]|random }}", "{{ [1]|groupby('a') }}",
-    "{{ 'a b'|wordwrap(2) }}", "{{ 1|filesizeformat }}", "{{ {}|xmlattr }}", "{{ 1|pprint }}", "{{ [1]|slice(2) }}",
+    "{{ {'a': 1}|urlencode }}", "{{ [1]|random }}", "{{ [1]|groupby('a') }}",
+    "{{ 'a b'|wordwrap(2) }}", "{{ 1|filesizeformat }}", "{{ {}|xmlattr }}", "{{ 1|pprint }}",
     "{{ cycler(1, 2) }}", "{{ joiner() }}", "{{ lipsum() }}", "{{ [1]|map('upper') }}", "{{ range }}", "{{ 'a'.encode() }}",
     "{{ 'a'.casefold() }}", "{{ 9223372036854775808 }}", "{{ (5).bit_length() }}", "{{ '\\N{DASH}' }}", "{{ é }}",
     "{{ (-8) ** 0.5 }}", "{{ '{:>5}'.format(1) }}", "{{ [1, 2][0:1, 0:1] }}", "{{ strftime_now('%Q') }}",

@@ -98,6 +98,8 @@ static void test_trust(void)
           v, "  ____  |00____|____|_|5");
     trust("{{ (u|safe) + '<' }}{{ ('<'|safe) + u }}{{ u|indent(2, true) }}", v,
           "____&lt;<____  ____");
+    trust("{{ ('<' ~ u ~ '>')|e }}{{ (u ~ ' ' ~ 'a b')|urlencode }}", v,
+          "&lt;____&gt;____%20a%20b");
     json_t *cases = golden(), *c;
     size_t i;
     json_array_foreach(json_object_get(cases, "cases"), i, c)
@@ -256,6 +258,8 @@ static void test_limits(void)
     limited("padding", "{{ 'a'.zfill(9000000000000000000) }}", &memory, SENNIT_TOO_BIG);
     limited("indent", "{{ 'a'|indent(9000000000000000000, true) }}", &memory, SENNIT_TOO_BIG);
     limited("batch", "{{ [1]|batch(2000000000, 1)|list }}", NULL, SENNIT_TOO_BIG);
+    limited("slice", "{{ [1]|slice(2000000000, 1)|list }}", NULL, SENNIT_TOO_BIG);
+    limited("escape", "{{ ('<' * 1000000)|e|length }}", &memory, SENNIT_TOO_BIG);
     limited("depth", "{{ 1 + (2 + (3 + (4 + (5 + 6)))) }}", &depth, SENNIT_TOO_BIG);
     limited("growing text is linear",
             "{% set ns = namespace(x='') %}{% for i in range(100000) %}{% set ns.x = ns.x ~ 'line' "

@@ -14,10 +14,9 @@ static bool in_list(const char *const *names, const struct sn_jstr *name)
 static bool refuse_attr(struct sn_jrun *r, struct sn_jval obj, const struct sn_jstr *name,
                         struct sn_jval *out)
 {
-    static const char *const str[] = {"casefold", "encode",    "expandtabs",   "format_map",
-                                      "index",    "isascii",   "isidentifier", "isprintable",
-                                      "istitle",  "maketrans", "rindex",       "translate",
-                                      NULL};
+    static const char *const str[] = {"casefold",  "encode",       "expandtabs",  "format_map",
+                                      "isascii",   "isidentifier", "isprintable", "istitle",
+                                      "maketrans", "translate",    NULL};
     static const char *const list[] = {"copy", NULL}, *const dict[] = {"fromkeys", NULL};
     static const char *const num[] = {
         "as_integer_ratio", "bit_count", "bit_length", "conjugate", "denominator",

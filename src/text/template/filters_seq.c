@@ -369,6 +369,33 @@ static bool f_batch(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval 
     return true;
 }
 
+/* slice(slices, fill_with=None): the first slices have one item more; the others get fill_with. */
+static bool f_slice(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out)
+{
+    struct sn_jval *items;
+    size_t n, at = 0;
+    int64_t slices = 1;
+    struct sn_jseq *all = sn_jseq_new(r, 0);
+    if (!all || !count_arg(r, "slice", c->a[0], &slices) || !sn_jiter(r, c->self, &items, &n))
+        return false;
+    size_t per = n / (size_t)slices, longer = n % (size_t)slices;
+    bool fill = !ABSENT(c->a[1]) && c->a[1].type != SN_J_NONE;
+    for (size_t i = 0; i < (size_t)slices; i++) {
+        struct sn_jseq *part = sn_jseq_new(r, 0);
+        size_t end = at + per + (i < longer);
+        if (!part || !sn_jsteps(r, 1 + end - at) ||
+            !sn_jseq_push(r, all, sn_jseqv(SN_J_LIST, part)))
+            return false;
+        for (; at < end; at++)
+            if (!sn_jseq_push(r, part, items[at]))
+                return false;
+        if (fill && i >= longer && !sn_jseq_push(r, part, c->a[1]))
+            return false;
+    }
+    *out = sn_jseqv(SN_J_ITER, all);
+    return true;
+}
+
 /* sum(attribute=None, start=0) */
 static bool f_sum(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out)
 {
@@ -536,6 +563,7 @@ static const struct sn_jbuiltin table[] = {
     {"reverse", f_reverse, "", 0},
     {"select", f_select, NULL, 0},
     {"selectattr", f_selectattr, NULL, 0},
+    {"slice", f_slice, "slices fill_with", 1},
     {"sort", f_sort, "reverse case_sensitive attribute", 0},
     {"sum", f_sum, "attribute start", 0},
     {"unique", f_unique, "case_sensitive attribute", 0},
@@ -545,5 +573,7 @@ const struct sn_jtable sn_jfilters_seq = {table, SN_ARRAY_LEN(table)};
 const struct sn_jbuiltin *sn_jfilter_find(const struct sn_jstr *name)
 {
     const struct sn_jbuiltin *fn = sn_jtable_find(&sn_jfilters_text, name);
-    return fn ? fn : sn_jtable_find(&sn_jfilters_seq, name);
+    if (!fn)
+        fn = sn_jtable_find(&sn_jfilters_seq, name);
+    return fn ? fn : sn_jtable_find(&sn_jfilters_markup, name);
 }

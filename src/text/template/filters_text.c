@@ -327,6 +327,32 @@ static double round_to(double f, int64_t digits)
     return digits < -308 ? 0.0 : nearbyint(f / scale) * scale;
 }
 
+/* Integers round to tens, hundreds and so on, halves to the even neighbour. */
+static bool round_int(struct sn_jrun *r, int64_t v, int64_t digits, struct sn_jval *out)
+{
+    int64_t unit = 1;
+    for (; digits < 0 && unit < 1000000000000000000; digits++)
+        unit *= 10;
+    const int64_t half = 5000000000000000000;
+    if (digits < 0 && (digits < -1 || (v <= half && v >= -half))) {
+        *out = sn_jint(0);
+        return true;
+    }
+    if (digits < 0)
+        return sn_jfail(r, SENNIT_UNSUPPORTED, "round: the result does not fit 64 bits");
+    int64_t q = v / unit, rest = v % unit;
+    if (rest < 0) {
+        rest += unit;
+        q--;
+    }
+    if (rest > unit - rest || (rest == unit - rest && q % 2 != 0))
+        q++;
+    if (__builtin_mul_overflow(q, unit, &v))
+        return sn_jfail(r, SENNIT_UNSUPPORTED, "round: the result does not fit 64 bits");
+    *out = sn_jint(v);
+    return true;
+}
+
 static bool f_round(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out)
 {
     int64_t digits = 0;
@@ -344,11 +370,7 @@ static bool f_round(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval 
         return sn_jfail(r, SENNIT_INVALID, "round: a number is needed, not a %s",
                         sn_jtype_name(c->self));
     if (common && sn_jis_int(c->self)) {
-        if (digits < 0)
-            return sn_jfail(r, SENNIT_UNSUPPORTED,
-                            "round: a negative precision of an integer is not supported");
-        *out = sn_jint(sn_jint_of(c->self));
-        return true;
+        return round_int(r, sn_jint_of(c->self), digits, out);
     }
     double f = sn_jfloat_of(c->self), scale = pow(10.0, (double)digits);
     *out =

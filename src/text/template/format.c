@@ -366,6 +366,18 @@ static bool put_time(struct sn_jsb *b, const struct when *w, char c, char flag)
     case 'h':
         sn_jsb_bytes(b, months[w->month - 1], 3, true);
         break;
+    case 'U': /* weeks begin on Sunday; days before the first are in week 0 */
+        put_field(b, (w->yearday + 6 - w->weekday) / 7, 2, zero);
+        break;
+    case 'W': /* on Monday */
+        put_field(b, (w->yearday + 6 - (w->weekday + 6) % 7) / 7, 2, zero);
+        break;
+    case 'f': /* microseconds: the time is given in seconds */
+        sn_jsb_text(b, "000000");
+        break;
+    case 'Z':
+    case 'z': /* empty for a time without a zone */
+        break;
     case '%':
         sn_jsb_text(b, "%");
         break;

@@ -183,6 +183,22 @@ static bool m_rfind(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval 
     return find(r, c, true, out);
 }
 
+/* index and rindex: find and rfind that fail where there is nothing. */
+static bool found(struct sn_jrun *r, const struct sn_jcall *c, bool last, struct sn_jval *out)
+{
+    if (!find(r, c, last, out))
+        return false;
+    return sn_jint_of(*out) >= 0 || sn_jfail(r, SENNIT_INVALID, "substring not found");
+}
+static bool m_index(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out)
+{
+    return found(r, c, false, out);
+}
+static bool m_rindex(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out)
+{
+    return found(r, c, true, out);
+}
+
 static bool m_count(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out)
 {
     const struct sn_jstr *what = NULL;
@@ -561,6 +577,7 @@ static const struct sn_jbuiltin str_methods[] = {
     {"endswith", m_endswith, "suffix start end", 1},
     {"find", m_find, "sub start end", 1},
     {"format", sn_jformat, NULL, 0},
+    {"index", m_index, "sub start end", 1},
     {"isalnum", m_isalnum, "", 0},
     {"isalpha", m_isalpha, "", 0},
     {"isdecimal", m_isdigit, "", 0},
@@ -578,6 +595,7 @@ static const struct sn_jbuiltin str_methods[] = {
     {"removesuffix", m_removesuffix, "suffix", 1},
     {"replace", m_replace, "old new count", 2},
     {"rfind", m_rfind, "sub start end", 1},
+    {"rindex", m_rindex, "sub start end", 1},
     {"rjust", m_rjust, "width fillchar", 1},
     {"rpartition", m_rpartition, "sep", 1},
     {"rsplit", m_rsplit, "sep maxsplit", 0},

@@ -178,7 +178,8 @@ struct sn_jtable {
     const struct sn_jbuiltin *v;
     size_t n;
 };
-extern const struct sn_jtable sn_jfilters_text, sn_jfilters_seq, sn_jtests, sn_jglobals;
+extern const struct sn_jtable sn_jfilters_text, sn_jfilters_seq, sn_jfilters_markup;
+extern const struct sn_jtable sn_jtests, sn_jglobals;
 extern const struct sn_jtable sn_jmethods_str, sn_jmethods_seq, sn_jmethods_dict, sn_jmethods_loop;
 
 const struct sn_jbuiltin *sn_jtable_find(const struct sn_jtable *t, const struct sn_jstr *name);
