@@ -293,6 +293,17 @@ static void test_limits(void)
     CHECK(r.status == SENNIT_INVALID && strstr(r.err.message, "no 5") && names_a_place(&r.err),
           "raise_exception: %s", r.err.message);
     CHECK(rendered_free(&r), "raise");
+    static const char *const cut[] = {"{{ raise_exception('é' * 600) }}",
+                                      "{{ raise_exception('a' ~ 'é' * 600) }}",
+                                      "{{ {'a': 1}['é' * 70].b }}", "{{ {'a': 1}['a' ~ 'é' * 70].b }}"};
+    for (size_t i = 0; i < SN_ARRAY_LEN(cut); i++) {
+        render(&r, cut[i], strlen(cut[i]), NULL, NULL);
+        json_t *text = json_string(r.err.message); /* NULL when it is not UTF-8 */
+        CHECK(r.status == SENNIT_INVALID && text && strstr(r.err.message, "éééé"), "%s: %s", cut[i],
+              r.err.message);
+        json_decref(text);
+        CHECK(rendered_free(&r), "%s", cut[i]);
+    }
     render(&r, "a\n\n  {% if é %}", 16, NULL, NULL);
     CHECK(strstr(r.err.message, "line 3, column 9"), "place: %s", r.err.message);
     CHECK(rendered_free(&r), "place");

@@ -6,15 +6,29 @@
 /* ---- failures and limits
  * --------------------------------------------------------------------------------------- */
 
+/* A message names parts of values, cut at some byte: what is left of a character goes. */
+static void mend(char *text)
+{
+    size_t bad, n = strlen(text);
+    while (!sn_uni_valid(text, n, &bad)) {
+        if (n - bad < 4) {
+            text[n = bad] = '\0';
+        } else {
+            text[bad] = '?';
+        }
+    }
+}
+
 bool sn_jfail(struct sn_jrun *r, sennit_status status, const char *fmt, ...)
 {
-    char text[400];
+    char text[460]; /* with the place before it, it fits an error's message */
     va_list ap;
     if (r->status != SENNIT_OK)
         return false; /* the first failure is the one to report */
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
+    mend(text);
     if (r->at)
         r->status = sn_fail(r->err, status, "template line %u, column %u: %s", r->at->line,
                             r->at->col, text);

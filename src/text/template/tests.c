@@ -275,7 +275,7 @@ static bool g_raise(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval 
     (void)out;
     if (!sn_jstr_of(r, c->a[0], &s))
         return false;
-    return sn_jfail(r, SENNIT_INVALID, "%.*s", (int)sn_min_size(s->len, 380), s->data);
+    return sn_jfail(r, SENNIT_INVALID, "%.*s", (int)sn_min_size(s->len, 1000), s->data);
 }
 
 static bool g_strftime(struct sn_jrun *r, const struct sn_jcall *c, struct sn_jval *out)
