@@ -527,6 +527,7 @@ x {%- if true %} y{% endif -%} z
 {{ 'a b/c?é&=😀~-_.'|urlencode }} {{ 5|urlencode }} {{ 2.5|urlencode }}
 {{ l|slice(2)|list }} {{ range(7)|slice(3)|list }} {{ range(7)|slice(3, 'x')|list }} {{ []|slice(2)|list }} {{ [1]|slice(3, 0)|list }} {{ 'abcd'|slice(2)|map('join')|list }}
 {{ strftime_now('%w %u %U %W [%Z] [%z]') }} {{ strftime_now('%-w|%-U') }}
+{{ d.keys() == d.keys() }} {{ d.items() == d.items() }} {{ d.values() == d.values() }} {{ d.keys() == {'b': 1}.keys() }} {{ {'a': 1, 'b': 2}.keys() == {'b': 3, 'a': 4}.keys() }} {{ {'a': 1, 'b': 2}.items() == {'b': 2, 'a': 1}.items() }} {{ {}.keys() == {}.items() }} {{ d.keys() != d.keys() }} {{ d.keys() == d|list }}
 """
 
 MULTILINE = [

@@ -185,6 +185,21 @@ static bool equal_dict(struct sn_jrun *r, const struct sn_jdict *a, const struct
     return true;
 }
 
+/* Views of keys and of pairs are sets; views of values are equal to none but themselves. */
+static bool equal_view(struct sn_jrun *r, struct sn_jval a, struct sn_jval b, bool *out)
+{
+    const struct sn_jseq *x = a.u.seq, *y = b.u.seq;
+    *out = x == y || (a.aux != 'v' && b.aux != 'v' && x->n == y->n);
+    for (size_t i = 0; *out && x != y && i < x->n; i++) {
+        bool found = false;
+        for (size_t k = 0; !found && k < y->n; k++)
+            if (!sn_jequal(r, x->v[i], y->v[k], &found))
+                return false;
+        *out = found;
+    }
+    return true;
+}
+
 bool sn_jequal(struct sn_jrun *r, struct sn_jval a, struct sn_jval b, bool *out)
 {
     if (!sn_jsteps(r, 1) || !sn_jenter(r))
@@ -201,6 +216,8 @@ bool sn_jequal(struct sn_jrun *r, struct sn_jval a, struct sn_jval b, bool *out)
         ok = equal_seq(r, a.u.seq, b.u.seq, out);
     else if (a.type == SN_J_DICT)
         ok = equal_dict(r, a.u.dict, b.u.dict, out);
+    else if (a.type == SN_J_VIEW)
+        ok = equal_view(r, a, b, out);
     else if (a.type == SN_J_NONE || a.type == SN_J_UNDEF)
         *out = true;
     else
