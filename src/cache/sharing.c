@@ -171,7 +171,7 @@ static void sharing_step_tile(struct sennit_cache *cache, uint32_t span, uint32_
 {
     (void)cache, (void)span, (void)token, (void)n_tokens, (void)role, (void)first_head, (void)n_heads, (void)data;
     (void)token_stride, (void)worker;
-    assert(!"a layer that reads another one's keys and values gets none");
+    assert(0 && "a layer that reads another one's keys and values gets none");
 }
 
 static void sharing_step_end(struct sennit_cache *cache)
