@@ -47,7 +47,8 @@ if [ -z "$quick" ]; then
     run_tests "address and undefined-behaviour sanitizers" build/asan -LE long
     build_tree build/tsan threads-tests -- --preset tsan -DSENNIT_WERROR=ON
     run_tests "thread sanitizer" build/tsan -L threads -LE long
-    build_tree build/clang -- -S . -B build/clang -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_COMPILER=clang \
+    build_tree build/clang sennit conformance test-kcheck test-engine-exact-tiny test-engine-exact-smollm2 -- \
+        -S . -B build/clang -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_COMPILER=clang \
         -DSENNIT_WERROR=ON
     run_tests "golden digests as built by clang" build/clang -R '^(engine-exact-.*-golden|kcheck)$'
     build_tree build/debug test-engine-exact-tiny -- --preset debug -DSENNIT_WERROR=ON
