@@ -69,6 +69,15 @@ static void store_latent(const struct sennit_cache *cache, uint8_t *page, size_t
     cache->pool->calls[worker].n[c->store_id]++;
 }
 
+/* Between the rope keys and index keys of wider elements there can be two bytes that hold nothing: in pages of one
+ * token alone, so that no two threads come here. A record of the row must not depend on what was in them. */
+static void fill_gap(const struct sn_mla *c, uint8_t *page)
+{
+    size_t end = c->rope_at + c->page_tokens * c->d_rope * c->element_bytes;
+    if (c->d_index > 0 && end < c->index_at)
+        memset(page + end, 0, c->index_at - end);
+}
+
 static void mla_store(const struct sennit_cache *cache, uint8_t *page, size_t slot, sennit_role role,
                       uint32_t first_head, uint32_t n_heads, const float *x, uint32_t worker)
 {
@@ -81,6 +90,7 @@ static void mla_store(const struct sennit_cache *cache, uint8_t *page, size_t sl
         break;
     case SENNIT_ROLE_ROPE_KEY:
         c->store(x, c->d_rope, sn_mla_rope(c, page, slot), 1);
+        fill_gap(c, page);
         cache->pool->calls[worker].n[c->store_id]++;
         break;
     default:

@@ -134,6 +134,29 @@ static void codes_are_supported_or_refused(void **state)
     }
 }
 
+/* Two bytes between rope keys and index keys of wider elements hold nothing, and are saved all the same: they must not
+ * be what the memory held before. */
+static void gaps_hold_nothing_old(void **state)
+{
+    (void)state;
+    struct fixture f;
+    open_fixture(&f, "mla-dsa", false, 1);
+    f.g.config.page_tokens = 1;
+    f.g.config.mla.d_rope = f.g.parts[1].d = 3;
+    f.g.config.index.type = SENNIT_F32;
+    f.g.d_q = DL + 3;
+    struct sennit_cache *c = serial(&f, 0, 3);
+    const struct sn_mla *m = sn_mla_of(c);
+    const struct sn_table *table = c->rows[0].store;
+    size_t end = m->rope_at + 3 * m->element_bytes;
+    assert_int_equal(m->index_at - end, 2);
+    for (uint32_t i = 0; i < 3; i++)
+        for (size_t at = end; at < m->index_at; at++)
+            assert_int_equal(table->page[i]->data[at], 0);
+    sennit_cache_dispose(&c);
+    close_fixture(&f);
+}
+
 /* Bytes per token show what is stored: once per token whatever the number of heads. */
 static void bytes_are_what_is_stored(void **state)
 {
@@ -580,7 +603,7 @@ int main(void)
         cmocka_unit_test(rollbacks_are_straight_runs),     cmocka_unit_test(faults_reach_the_outputs),
         cmocka_unit_test(readers_see_the_selection),       cmocka_unit_test(readers_store_no_index_keys),
         cmocka_unit_test(readers_come_after_their_source), cmocka_unit_test(nothing_old_is_read),
-        cmocka_unit_test(readers_survive_refused_memory),
+        cmocka_unit_test(readers_survive_refused_memory),  cmocka_unit_test(gaps_hold_nothing_old),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
