@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "cache/family.h"
+#include "sennit/family.h"
 
 /* ---- checks ---------------------------------------------------------------------------------- */
 
@@ -391,15 +392,26 @@ sennit_status sn_cache_take_row(struct sennit_cache *cache, const struct sennit_
     return status;
 }
 
-/* Of caches of one signature: whether families from outside are the same objects, in all parts. */
-static bool same_families(const struct sennit_cache *a, const struct sennit_cache *b)
+/* Of configurations that sign alike: the family from outside that is not the same object in both, itself or as inner
+ * storage; NULL: all are. */
+static const struct sennit_family *other_family(const struct sennit_cache_config *a,
+                                                const struct sennit_cache_config *b)
+{
+    const struct sennit_family *other = a->external != b->external ? a->external : NULL;
+    for (uint32_t i = 0; !other && a->inner && b->inner && i < a->n_inner && i < b->n_inner; i++)
+        other = other_family(&a->inner[i], &b->inner[i]);
+    return other;
+}
+
+/* The same of two caches, in all parts. */
+static const struct sennit_family *other_families(const struct sennit_cache *a, const struct sennit_cache *b)
 {
     const struct sennit_cache_part *x, *y;
+    const struct sennit_family *other = other_family(&a->config, &b->config);
     uint32_t n = sennit_cache_composed(a, &x);
-    for (uint32_t i = 0; i < n && i < sennit_cache_composed(b, &y); i++)
-        if (!same_families(x[i].cache, y[i].cache))
-            return false;
-    return a->config.external == b->config.external;
+    for (uint32_t i = 0; !other && i < n && i < sennit_cache_composed(b, &y); i++)
+        other = other_families(x[i].cache, y[i].cache);
+    return other;
 }
 
 static sennit_status check_source(const struct sennit_cache *cache, const struct sennit_cache *source, uint32_t i,
@@ -409,9 +421,10 @@ static sennit_status check_source(const struct sennit_cache *cache, const struct
     if (strcmp(source->lineage->signature, cache->lineage->signature) != 0)
         return sn_fail(err, SENNIT_INVALID, "merge_rows: source %u is '%s', this layout is '%s'", i,
                        source->lineage->signature, cache->lineage->signature);
-    if (!same_families(source, cache))
+    const struct sennit_family *other = other_families(source, cache);
+    if (other)
         return sn_fail(err, SENNIT_INVALID, "merge_rows: source %u is of another family that is called '%s' too", i,
-                       source->config.family);
+                       other->name);
     if (source->pool != cache->pool)
         return sn_fail(err, SENNIT_INVALID, "merge_rows: source %u belongs to another pool", i);
     if (i > 0 && source->n_rows != 1)

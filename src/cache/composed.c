@@ -144,13 +144,15 @@ static sennit_status make_parts(struct sn_composed *c, struct sennit_error *err)
     return SENNIT_OK;
 }
 
-/* "composed(attention: plain F16 kv 2 k 64 v 64 | state: recurrent ...)" */
-static sennit_status sign(struct sn_composed *c, struct sennit_error *err)
+/* "composed(all: plain F16 kv 2 k 64 v 64 | state: recurrent ... | more of all: donor / plain ...)": which part another
+ * one reads decides its answers. */
+static sennit_status sign(struct sn_composed *c, const struct sennit_cache_config *inner, struct sennit_error *err)
 {
     char text[SN_SIGNATURE_BYTES];
     size_t n = (size_t)snprintf(text, sizeof text, "%s(", c->base.ops->name);
     for (uint32_t i = 0; i < c->n_parts && n < sizeof text; i++)
-        n += (size_t)snprintf(text + n, sizeof text - n, "%s%s: %s", i ? " | " : "", c->role[i],
+        n += (size_t)snprintf(text + n, sizeof text - n, "%s%s%s%s: %s", i ? " | " : "", c->role[i],
+                              inner[i].reads ? " of " : "", inner[i].reads ? inner[i].reads : "",
                               sennit_cache_signature(c->part[i]));
     if (n < sizeof text)
         snprintf(text + n, sizeof text - n, ")");
@@ -165,6 +167,7 @@ static void composed_inherit(struct sennit_cache *cache, const struct sennit_cac
 static sennit_status composed_init(struct sennit_cache *cache, struct sennit_error *err)
 {
     struct sn_composed *c = mutable_composed(cache);
+    const struct sennit_cache_config *inner = cache->config.inner;
     sennit_status status = make_parts(c, err);
     c->like = NULL;
     cache->config.inner = NULL; /* the caller's */
@@ -177,7 +180,7 @@ static sennit_status composed_init(struct sennit_cache *cache, struct sennit_err
         uint64_t max = sennit_cache_max_tokens(c->part[i]);
         cache->config.max_tokens = max < cache->config.max_tokens ? max : cache->config.max_tokens;
     }
-    return cache->lineage ? SENNIT_OK : sign(c, err);
+    return cache->lineage ? SENNIT_OK : sign(c, inner, err);
 }
 
 static void composed_release(struct sennit_cache *cache)

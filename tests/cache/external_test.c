@@ -420,22 +420,48 @@ static void bad_geometries_are_refused(void **state)
 }
 
 /* The same name and signature do not make the same family. */
-static void namesakes_do_not_merge(void **state)
+static void refuse_to_merge(const struct sennit_cache_config *config, const struct sennit_cache_config *other)
 {
-    (void)state;
-    struct sennit_family namesake = raw_family;
     struct sennit_pool *pool;
     struct sennit_cache *a, *b, *batch;
-    struct sennit_cache_config config = config_of(&raw_family, 0), other = config_of(&namesake, 0);
+    struct sennit_error error = {0};
     OK(sennit_pool_create(&pool, NULL, err));
-    OK(sennit_cache_create(&a, pool, &config, 1, err));
-    OK(sennit_cache_create(&b, pool, &other, 1, err));
+    OK(sennit_cache_create(&a, pool, config, 1, err));
+    OK(sennit_cache_create(&b, pool, other, 1, err));
+    assert_string_equal(sennit_cache_signature(a), sennit_cache_signature(b));
     OK(sennit_cache_make_empty_batch(a, &batch, err));
-    REFUSED(SENNIT_INVALID, sennit_cache_merge_rows(batch, (const struct sennit_cache *const[]){a, b}, 2, err));
+    const struct sennit_cache *const sources[] = {a, b};
+    CHECK(sennit_cache_merge_rows(batch, sources, 2, &error) == SENNIT_INVALID);
+    CHECK(strstr(error.message, "of another family that is called 'raw' too"));
+    CHECK(sennit_cache_batch_size(batch) == 0);
     sennit_cache_dispose(&a);
     sennit_cache_dispose(&b);
     sennit_cache_dispose(&batch);
     sennit_pool_free(pool);
+}
+
+/* Two objects of one name are two families: alone, and as what a window, or rows that change, are stored as. */
+static void namesakes_do_not_merge(void **state)
+{
+    (void)state;
+    struct sennit_family namesake = raw_family;
+    struct sennit_cache_config config[2], inner[2], delayed[2];
+    for (int kind = 0; kind < 4; kind++) {
+        for (int i = 0; i < 2; i++) {
+            inner[i] = (struct sennit_cache_config){.external = i ? &namesake : &raw_family};
+            delayed[i] =
+                (struct sennit_cache_config){.family = "delayed", .start = 3, .inner = &inner[i], .n_inner = 1};
+            config[i] = config_of(kind == 0 ? inner[i].external : NULL, 0);
+            if (kind == 0)
+                continue;
+            config[i].family = kind == 1 ? "delayed" : "window";
+            config[i].start = kind == 1 ? 3 : 0;
+            config[i].window.tokens = kind == 1 ? 0 : 5;
+            config[i].inner = kind == 3 ? &delayed[i] : &inner[i];
+            config[i].n_inner = 1;
+        }
+        refuse_to_merge(&config[0], &config[1]);
+    }
 }
 
 /* ---- what stands in a struct's other fields ------------------------------------------------------------------- */
