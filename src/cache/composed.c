@@ -144,8 +144,8 @@ static sennit_status make_parts(struct sn_composed *c, struct sennit_error *err)
     return SENNIT_OK;
 }
 
-/* "composed(all: plain F16 kv 2 k 64 v 64 | state: recurrent ... | more of all: donor / plain ...)": which part another
- * one reads decides its answers. */
+/* "composed(all: plain F16 kv 2 k 64 v 64 | state: recurrent ... | more of all: donor / plain ...)": which part
+ * another one reads decides its answers. */
 static sennit_status sign(struct sn_composed *c, const struct sennit_cache_config *inner, struct sennit_error *err)
 {
     char text[SN_SIGNATURE_BYTES];

@@ -134,8 +134,8 @@ static void codes_are_supported_or_refused(void **state)
     }
 }
 
-/* Two bytes between rope keys and index keys of wider elements hold nothing, and are saved all the same: they must not
- * be what the memory held before. */
+/* Two bytes between rope keys and index keys of wider elements hold nothing, and are saved all the same: they must
+ * not be what the memory held before. */
 static void gaps_hold_nothing_old(void **state)
 {
     (void)state;
