@@ -331,13 +331,11 @@ static void readers_are_of_a_kind(void **state)
     struct sennit_cache_config inner[3] = {f.g.config.inner[1], f.g.config.inner[1], {.family = "donor"}};
     struct sennit_cache_config config = {.family = "composed", .inner = inner, .n_inner = 3};
     inner[0].role = "a", inner[1].role = "b", inner[2].role = "c";
-    for (int i = 0; i < 2; i++) {
-        struct sennit_cache *c;
-        inner[2].reads = inner[i].role;
-        OK(sennit_cache_create(&c, f.pool, &config, 1, err));
-        CHECK(strstr(sennit_cache_signature(c), i ? "| c of b: donor /" : "| c of a: donor /"));
-        sennit_cache_dispose(&c);
-    }
+    struct sennit_cache *c;
+    inner[2].reads = "b"; /* of the same storage as "a" */
+    OK(sennit_cache_create(&c, f.pool, &config, 1, err));
+    CHECK(strstr(sennit_cache_signature(c), "| c of b: donor /"));
+    sennit_cache_dispose(&c);
     close_fixture(&f);
 }
 
