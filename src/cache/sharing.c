@@ -199,17 +199,38 @@ static void sharing_plan(struct sennit_cache *cache, uint32_t *n_items, uint32_t
         sn_attend_plan(cache, n_items, n_merges);
 }
 
-static void sharing_item(struct sennit_cache *cache, uint32_t item, uint32_t worker)
+/* The source's step can also end, or the source go, between the plan and the items. */
+static bool is_blind(const struct sn_sharing *c)
 {
-    if (!sn_sharing_of(cache)->blind) {
-        sn_attend_item(cache, item, worker);
-        return;
-    }
-    const struct sennit_span *span = &cache->step.spans[item];
+    return c->blind || c->source->writer != c->read;
+}
+
+static void no_answer(const struct sennit_cache *cache, uint32_t span_index)
+{
+    const struct sennit_span *span = &cache->step.spans[span_index];
     const struct sennit_attend_inputs *in = &cache->step.in;
     for (size_t t = 0; t < span->n_tokens; t++)
         for (size_t i = 0; i < (size_t)cache->step.n_heads * cache->shape.d_v; i++)
             in->out[(span->first_token + t) * in->out_stride + i] = NAN;
+}
+
+/* A plan has an item for each span at least. */
+static void sharing_item(struct sennit_cache *cache, uint32_t item, uint32_t worker)
+{
+    if (!is_blind(sn_sharing_of(cache)))
+        sn_attend_item(cache, item, worker);
+    else if (item < cache->step.n_spans)
+        no_answer(cache, item);
+}
+
+/* Items may have run before that end: what they left is not to be joined. */
+static void sharing_merge(struct sennit_cache *cache, uint32_t merge, uint32_t worker)
+{
+    bool blind = is_blind(sn_sharing_of(cache));
+    if (!blind)
+        sn_attend_merge(cache, merge, worker);
+    for (uint32_t i = 0; blind && merge == 0 && i < cache->step.n_spans; i++)
+        no_answer(cache, i);
 }
 
 static const struct sn_attend_ops sharing_attend = {.route = sharing_route};
@@ -249,5 +270,5 @@ const struct sn_family sn_family_donor = {
     .step_abort = sharing_step_end,
     .attend_plan = sharing_plan,
     .attend_item = sharing_item,
-    .attend_merge = sn_attend_merge,
+    .attend_merge = sharing_merge,
 };

@@ -103,13 +103,18 @@ static void store(const struct step *t, const struct geometry *g, struct sennit_
     }
 }
 
+static struct sennit_attend_inputs inputs_of(const struct step *t, const struct geometry *g, float *out)
+{
+    return (struct sennit_attend_inputs){.query = t->q,
+                                         .query_stride = (size_t)n_heads_of(g) * d_q_of(g),
+                                         .scale = g->scale,
+                                         .out = out,
+                                         .out_stride = t->width};
+}
+
 static void attend(const struct step *t, const struct geometry *g, struct sennit_cache *c, float *out)
 {
-    struct sennit_attend_inputs in = {.query = t->q,
-                                      .query_stride = (size_t)n_heads_of(g) * d_q_of(g),
-                                      .scale = g->scale,
-                                      .out = out,
-                                      .out_stride = t->width};
+    struct sennit_attend_inputs in = inputs_of(t, g, out);
     uint32_t n_items, n_merges;
     sennit_cache_attend_plan(c, &in, &n_items, &n_merges);
     for (uint32_t i = n_items; i-- > 0;)
@@ -358,6 +363,46 @@ static void nothing_is_read_of_an_ended_step(void **state)
     stage_close(&s);
 }
 
+/* The same when the source's step ends, or the source goes, after the donor's plan: before its items, or between them
+ * and the merges. */
+static void nothing_is_read_after_the_plan(void **state)
+{
+    (void)state;
+    static const char *const kinds[] = {"window", "padded", "delayed"};
+    for (size_t k = 0; k < 12; k++) {
+        bool gone = k & 1, late = k & 2;
+        struct stage s;
+        stage_open_kind(&s, &(struct kind){kinds[k / 4], kinds[k / 4], NULL});
+        struct pair p = new_pair(&s);
+        feed_pair(&s, &p, 0, 1, 20);
+        struct step t = {0};
+        add_span(&t, p.source, 0, 21, 2);
+        make_step(&t, &s.g);
+        OK(sennit_cache_append_begin(p.source, t.spans, 1, n_heads_of(&s.g), err));
+        OK(sennit_cache_append_begin(p.donor, t.spans, 1, n_heads_of(&s.g), err));
+        store(&t, &s.g, p.source);
+        struct sennit_attend_inputs in = inputs_of(&t, &s.g, t.out[1]);
+        uint32_t n_items, n_merges;
+        sennit_cache_attend_plan(p.donor, &in, &n_items, &n_merges);
+        for (uint32_t i = 0; late && i < n_items; i++)
+            sennit_cache_attend_item(p.donor, i, 0);
+        if (gone)
+            sennit_cache_dispose(&p.source);
+        else
+            sennit_cache_append_abort(p.source);
+        for (uint32_t i = 0; !late && i < n_items; i++)
+            sennit_cache_attend_item(p.donor, i, 0);
+        for (uint32_t i = 0; i < n_merges; i++)
+            sennit_cache_attend_merge(p.donor, i, 0);
+        for (size_t i = 0; i < t.n_tokens * t.width; i++)
+            assert_true(isnan(t.out[1][i]) || (late && n_merges == 0));
+        sennit_cache_append_abort(p.donor);
+        free_step(&t);
+        free_pair(&p);
+        stage_close(&s);
+    }
+}
+
 /* ---- snapshots ------------------------------------------------------------------------------------------------ */
 
 static uint64_t planes_hash(const struct sennit_donor *d, const struct sennit_cache *like)
@@ -448,13 +493,10 @@ static void snapshots_are_references_that_last(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(donors_read_their_source),
-        cmocka_unit_test(donors_of_donors),
-        cmocka_unit_test(donors_store_nothing),
-        cmocka_unit_test(bad_sources_are_refused),
-        cmocka_unit_test(donors_come_after_their_source),
-        cmocka_unit_test(nothing_is_read_of_an_ended_step),
-        cmocka_unit_test(snapshots_are_references_that_last),
+        cmocka_unit_test(donors_read_their_source),       cmocka_unit_test(donors_of_donors),
+        cmocka_unit_test(donors_store_nothing),           cmocka_unit_test(bad_sources_are_refused),
+        cmocka_unit_test(donors_come_after_their_source), cmocka_unit_test(nothing_is_read_of_an_ended_step),
+        cmocka_unit_test(nothing_is_read_after_the_plan), cmocka_unit_test(snapshots_are_references_that_last),
     };
     return cmocka_run_group_tests_name("sharing", tests, NULL, NULL);
 }
