@@ -376,6 +376,24 @@ static void check_record(const struct msaved *s, const struct sennit_cache *solo
     free(alone.data);
 }
 
+/* One bit of byte `at` is turned; bit 8: the record ends there. */
+static void refuse_damaged(struct world *w, struct msaved *s, size_t at, uint32_t bit)
+{
+    struct sennit_error err = {0};
+    struct sennit_cache *c = NULL;
+    struct sennit_stream reader = memory_reader(&s->stream);
+    uint64_t bytes = sennit_pool_bytes(w->pool);
+    uint8_t old = s->stream.data[at];
+    if (bit == 8)
+        s->stream.fail_at = at;
+    else
+        s->stream.data[at] ^= (uint8_t)(1u << bit);
+    sennit_status status = sennit_cache_load(w->main.c, &reader, &c, &err);
+    CHECK(status == SENNIT_FORMAT || (bit < 8 && status == SENNIT_INVALID));
+    CHECK(!c && sennit_pool_bytes(w->pool) == bytes);
+    s->stream.data[at] = old;
+}
+
 /* A record survives its row; a damaged or shortened one is refused. */
 static bool op_save(struct world *w)
 {
@@ -397,6 +415,9 @@ static bool op_save(struct world *w)
     /* A trimmed row has let go of more than one that was only ever fed its tokens. */
     if (same && row_gone(m->c, row) == row_gone(solo, 0))
         check_record(s, solo);
+    uint64_t draw =
+        mix64(s->stream.n_bytes + s->copy->n); /* beside the world's own numbers, which stay as they are */
+    refuse_damaged(w, s, (size_t)(draw >> 3) % s->stream.n_bytes, (uint32_t)(draw & 7));
     return true;
 }
 
@@ -407,24 +428,14 @@ static bool op_load(struct world *w)
         return op_save(w);
     if (w->n_serial == MAX_SERIAL)
         return false;
-    struct sennit_cache *c = NULL;
-    struct sennit_stream reader = memory_reader(&s->stream);
     if (rng_chance(&w->rng, 40)) {
-        struct sennit_error err = {0};
-        uint64_t bytes = sennit_pool_bytes(w->pool);
         size_t at = rng_below(&w->rng, (uint32_t)s->stream.n_bytes);
-        uint8_t old = s->stream.data[at];
         bool cut = rng_chance(&w->rng, 50);
-        if (cut)
-            s->stream.fail_at = at;
-        else
-            s->stream.data[at] ^= (uint8_t)(1u << rng_below(&w->rng, 8));
-        sennit_status status = sennit_cache_load(w->main.c, &reader, &c, &err);
-        CHECK(status == SENNIT_FORMAT || (!cut && status == SENNIT_INVALID));
-        CHECK(!c && sennit_pool_bytes(w->pool) == bytes);
-        s->stream.data[at] = old;
+        refuse_damaged(w, s, at, cut ? 8 : rng_below(&w->rng, 8));
         return true;
     }
+    struct sennit_cache *c = NULL;
+    struct sennit_stream reader = memory_reader(&s->stream);
     OK(sennit_cache_load(w->main.c, &reader, &c, err));
     add_serial(w, c, mrow_copy(s->copy));
     check_row(w, &w->serial[w->n_serial - 1], 0);
